@@ -1,0 +1,56 @@
+# Two commands do everything on a fresh machine with Python >= 3.11: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: help install demo up down test test-only lint format soak constraints
+
+help:
+	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
+	@echo "make up     the same Airflow left running with its UI; make down stops it"
+	@echo "make test   install, lint, type-check and run every test"
+	@echo "make soak   the long tests"
+
+install: $(VENV)/.installed
+
+# uv resolves and unpacks in seconds what takes plain pip minutes.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else f"Python {v} is too old: 3.11 or newer is needed; name one with make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+		--editable '.[offline,fast,redis,demo]' --group dev
+	@touch $@
+
+demo: install
+	@$(BIN)/python -m airflow_llm_provider.local demo
+
+up: install
+	@$(BIN)/python -m airflow_llm_provider.local up
+
+down: install
+	@$(BIN)/python -m airflow_llm_provider.local down
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint test-only
+
+test-only: install
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+soak: install
+	$(BIN)/pytest tests/soak --override-ini testpaths=tests/soak $(PYTEST_ARGS)
+
+# Newest versions of everything, for every supported Python; no URLs.
+constraints: install
+	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --upgrade \
+		--all-extras --group dev --no-header --no-annotate --no-emit-index-url --output-file constraints.txt

@@ -1,0 +1,52 @@
+"""Run a model over a whole dataset, every night, inside Apache Airflow.
+
+Names are loaded on first use, so that a DAG file that imports this package costs the DAG processor nothing:
+no pandas, pyarrow, openai or tiktoken is loaded by importing it or by building a DAG with :func:`llm_map`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.hooks.llm import LLMHook
+    from airflow_llm_provider.jobs import run_dataset
+    from airflow_llm_provider.operators.complete import CompleteShardOperator
+    from airflow_llm_provider.operators.merge import MergeShardsOperator
+    from airflow_llm_provider.operators.shard import ShardDatasetOperator
+    from airflow_llm_provider.spec import CompletionSpec
+    from airflow_llm_provider.task_groups.llm_map import llm_map
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompleteShardOperator",
+    "CompletionSpec",
+    "LLMHook",
+    "MergeShardsOperator",
+    "ShardDatasetOperator",
+    "__version__",
+    "llm_map",
+    "run_dataset",
+]
+
+_HOMES = {
+    "CompleteShardOperator": "operators.complete",
+    "CompletionSpec": "spec",
+    "LLMHook": "hooks.llm",
+    "MergeShardsOperator": "operators.merge",
+    "ShardDatasetOperator": "operators.shard",
+    "llm_map": "task_groups.llm_map",
+    "run_dataset": "jobs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

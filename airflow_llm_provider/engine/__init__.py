@@ -1,0 +1,1 @@
+"""Requests under limits: standard library only, no files, no vendor, no Airflow."""

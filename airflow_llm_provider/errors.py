@@ -1,0 +1,61 @@
+"""Errors, by the moment they happen and by what helps.
+
+::
+
+    LLMError
+    ├── LLMInputError          nothing was spent: the spec, the source or the setting is wrong; mend it and run again
+    ├── LLMStateError          storage could not be read or written; unknown is not absent, so nothing was assumed
+    ├── LLMRetryableError      may pass by itself: outage, overload, interruption; ``retry_after`` says when
+    ├── LLMTerminalError       will not pass by itself: every further request would fail the same way
+    │   ├── LLMAuthenticationError    the key is wrong or may not use this model
+    │   ├── LLMQuotaError             the account has no credit left
+    │   └── LLMConfigurationError     the endpoint refuses a request parameter, or does not know the model
+    └── LLMFailureThresholdError      more rows failed than the caller allows; the good ones are kept
+
+No message holds a secret, a prompt, an input value or an answer.
+"""
+
+from __future__ import annotations
+
+
+class LLMError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class LLMInputError(LLMError, ValueError):
+    """Bad input or a bad setting, found before any money was spent."""
+
+
+class LLMStateError(LLMError, RuntimeError):
+    """Storage that cannot be read or written, or holds what it must not hold."""
+
+
+class LLMRetryableError(LLMError, RuntimeError):
+    """A failure that may pass by itself.
+
+    :param retry_after: seconds to wait before trying again; ``None`` when nobody said.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class LLMTerminalError(LLMError, RuntimeError):
+    """A failure that every further request would meet as well."""
+
+
+class LLMAuthenticationError(LLMTerminalError):
+    """The endpoint does not accept the key, or the key may not use the model."""
+
+
+class LLMQuotaError(LLMTerminalError):
+    """The account has no credit left."""
+
+
+class LLMConfigurationError(LLMTerminalError):
+    """The endpoint refuses a parameter that every request carries, or does not know the model."""
+
+
+class LLMFailureThresholdError(LLMError, RuntimeError):
+    """More rows failed than the caller allows."""

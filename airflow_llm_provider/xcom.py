@@ -1,0 +1,191 @@
+"""What crosses XCom: small, plain JSON, versioned. Never a checkpoint, never row text.
+
+``split`` returns :class:`ShardReference` dicts, ``complete`` returns a :class:`ShardState` dict (and pushes it under
+:data:`SHARD_STATE_KEY` before raising), ``merge`` returns a :class:`RunSummary` dict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.errors import LLMInputError
+
+#: Version of the three shapes below. Readers refuse a newer one by name instead of guessing.
+SCHEMA_VERSION = 1
+#: XCom key of the shard state that a task pushes before it raises.
+SHARD_STATE_KEY = "shard_state"
+#: XCom key under which ``split`` leaves the plan's URI: also there when there are no shards.
+PLAN_KEY = "plan"
+#: Most bytes of one shard reference as JSON.
+MAX_REFERENCE_BYTES = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardReference:
+    """Where one shard is and how much work it holds.
+
+    :param plan: URI of the plan file.
+    :param shard_id: hash of the shard's content.
+    :param index: position of the shard in its plan, from 0.
+    :param rows: rows of the shard.
+    :param tokens: prompt tokens of the shard.
+    :param label: text for a person, such as ``shard 0002 · rows 500-999 · 48k tok``.
+    """
+
+    plan: str
+    shard_id: str
+    index: int
+    rows: int
+    tokens: int
+    label: str
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reference as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Rebuild a reference from XCom.
+
+        :raises LLMInputError: when it is not one, or of a newer version.
+        """
+        return cls(**_fields(cls, value, "a shard reference from the split task"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardState:
+    """How one shard went in one task try.
+
+    :param shard: the shard's reference.
+    :param status: ``success``, ``failed`` (the task failed) or ``interrupted`` (stopped from outside).
+    :param rows_by_status: rows by row status; sums to the shard's rows when ``status`` is ``success``; rows not
+        reached count as ``pending`` otherwise.
+    :param reused: rows whose answer was already there.
+    :param requests: requests sent by this try, retries included.
+    :param retries: requests that were a second or later attempt at a row.
+    :param usage: tokens billed for this try's requests.
+    :param cost_usd: US dollars for this try's requests; ``None``: the price is unknown.
+    :param seconds: wall time of this try.
+    :param files: URIs of the files that hold the outcome.
+    :param errors: failed rows by error code, at most ten kinds. Codes only, no text.
+    :param message: why the task failed; ``None`` on success.
+    """
+
+    shard: ShardReference
+    status: str
+    rows_by_status: Mapping[str, int]
+    reused: int = 0
+    requests: int = 0
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    seconds: float = 0.0
+    files: tuple[str, ...] = ()
+    errors: Mapping[str, int] = field(default_factory=dict)
+    message: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as plain JSON values."""
+        return _plain(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Rebuild a state from XCom.
+
+        :raises LLMInputError: when it is not one, or of a newer version.
+        """
+        known = _fields(cls, value, "a shard state from a complete task")
+        known["shard"] = ShardReference.from_json(known.get("shard"))
+        known["usage"] = Usage(**known.get("usage", {}))
+        known["files"] = tuple(known.get("files", ()))
+        return cls(**known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """How a whole run went.
+
+    Counts of rows describe the output; ``requests``, ``retries``, ``reused``, ``usage`` and ``cost_usd`` describe what
+    this run did, so a cleared run that reused everything shows 0 requests.
+
+    :param plan_id: hash of the plan.
+    :param destination: URI of the output folder.
+    :param manifest: URI of the manifest.
+    :param rows: rows of the output, equal to the rows of the input.
+    :param rows_by_status: rows by row status; sums to ``rows``.
+    :param shards: shards of the plan.
+    :param files: URIs of the output files, in row order.
+    :param rejects: URI of the file of rows without an answer; ``None``: every row has one.
+    """
+
+    plan_id: str
+    destination: str
+    manifest: str
+    rows: int
+    rows_by_status: Mapping[str, int]
+    shards: int
+    reused: int = 0
+    requests: int = 0
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    seconds: float = 0.0
+    files: tuple[str, ...] = ()
+    rejects: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def succeeded(self) -> int:
+        """Rows with an answer."""
+        return self.rows_by_status.get("success", 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain JSON values."""
+        return _plain(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Rebuild a summary from XCom or a manifest.
+
+        :raises LLMInputError: when it is not one, or of a newer version.
+        """
+        known = _fields(cls, value, "a run summary")
+        known["usage"] = Usage(**known.get("usage", {}))
+        known["files"] = tuple(known.get("files", ()))
+        return cls(**known)
+
+
+def _fields(cls: type[Any], value: object, what: str) -> dict[str, Any]:
+    """Check shape and version, and drop fields a later minor version may have added."""
+    if not isinstance(value, Mapping):
+        raise LLMInputError(f"expected {what}, a mapping, and got {type(value).__name__}")
+    version = value.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise LLMInputError(
+            f"{what} has schema_version {version!r}, this version reads {SCHEMA_VERSION}: "
+            "clear the split task and everything after it"
+        )
+    names = {f.name: f for f in dataclasses.fields(cls)}
+    missing = [
+        name
+        for name, f in names.items()
+        if name not in value and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise LLMInputError(f"{what} lacks {', '.join(missing)}")
+    return {name: value[name] for name in names if name in value}
+
+
+def _plain(value: Any) -> Any:
+    """Replace tuples by lists and mappings by dicts: what JSON knows."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
