@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +145,7 @@ class CallError(Exception):
 class ModelClient(Protocol):
     """Sends one request. Implementations convert every vendor error to :class:`CallError`."""
 
-    async def complete(self, body: Mapping[str, Any], *, timeout: float) -> Reply:
+    async def complete(self, body: Mapping[str, Any], *, timeout: float) -> Reply:  # noqa: ASYNC109 -- the client's own bound
         """Send ``body`` and return the completion.
 
         :param timeout: seconds for the whole call.

@@ -1,0 +1,141 @@
+"""Capacity of an account: taken before a request goes out, corrected when its answer is in."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_llm_provider.engine.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.call import RateHint
+
+#: After a pause, callers start spread over this share of it, so that they do not all come back at one instant.
+_RAMP_SHARE = 0.5
+#: The longest such spread, in seconds.
+_MAX_RAMP = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What requests take of an account's limits.
+
+    :param requests: number of requests.
+    :param tokens: tokens, prompt and answer together.
+    :param output_cap: the part of ``tokens`` that is only the cap of the answer. A limiter that has learned how
+        long answers usually are may take less than it.
+    """
+
+    requests: int = 1
+    tokens: int = 0
+    output_cap: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """Capacity taken for one request that has not gone out yet.
+
+    :param cost: what was asked for.
+    :param wait: seconds after which the request may go out.
+    :param token: whatever the limiter needs to find the reservation again.
+    """
+
+    cost: Cost
+    wait: float = 0.0
+    token: object = None
+
+
+class CostExceedsLimitError(Exception):
+    """One request is larger than the limit itself, so that no waiting would ever let it through.
+
+    :param code: short stable code, such as ``request_exceeds_tpm``.
+    :param message: what was asked, what the limit is, what to do; no row text.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Limiter(Protocol):
+    """Shares one account's limits between everyone who sends on it.
+
+    Errors other than :class:`CostExceedsLimitError` end the run: a limiter that cannot be asked is never "no limit".
+    """
+
+    async def reserve(self, cost: Cost) -> Reservation:
+        """Take ``cost`` in one atomic step and say how long to wait before sending.
+
+        :raises CostExceedsLimitError: when the cost can never be granted; nothing was taken.
+        """
+        ...
+
+    async def recheck(self, reservation: Reservation) -> float:
+        """Return how many more seconds to wait, because a pause began meanwhile; 0: send now."""
+        ...
+
+    async def settle(self, reservation: Reservation, used: Cost) -> None:
+        """Replace the reserved cost of a request that went out by what it really took."""
+        ...
+
+    async def cancel(self, reservation: Reservation) -> None:
+        """Give back what was taken for a request that never went out."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Hold back everyone for ``seconds``: the endpoint refused a request for its rate."""
+        ...
+
+    async def observe(self, rate: RateHint) -> None:
+        """Hear what the endpoint said about its limits."""
+        ...
+
+
+class Unlimited:
+    """No limit of its own; a pause still holds back every caller within this process.
+
+    :param ramp: whether callers start spread over some time after a pause.
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, rng: random.Random | None = None, ramp: bool = True
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
+        self._ramp = ramp
+        self._paused_until = 0.0
+        self._spread = 0.0
+
+    async def reserve(self, cost: Cost) -> Reservation:
+        """Grant at once, or after the pause."""
+        return Reservation(cost=cost, wait=self._rest_of_pause())
+
+    async def recheck(self, reservation: Reservation) -> float:  # noqa: ARG002 -- the protocol's
+        """Return the rest of a pause that began meanwhile."""
+        return self._rest_of_pause()
+
+    async def settle(self, reservation: Reservation, used: Cost) -> None:
+        """Do nothing: there is no account to correct."""
+
+    async def cancel(self, reservation: Reservation) -> None:
+        """Do nothing: nothing was taken."""
+
+    async def pause(self, seconds: float) -> None:
+        """Hold back every caller until ``seconds`` from now; never shortens a pause."""
+        until = self._clock.monotonic() + seconds
+        if until > self._paused_until:
+            self._paused_until = until
+            self._spread = min(_MAX_RAMP, seconds * _RAMP_SHARE) if self._ramp else 0.0
+
+    async def observe(self, rate: RateHint) -> None:
+        """Do nothing: there is no limit to learn."""
+
+    def _rest_of_pause(self) -> float:
+        if self._paused_until <= 0.0:
+            return 0.0
+        rest = self._paused_until - self._clock.monotonic()
+        if rest <= 0.0:
+            return 0.0
+        return rest + self._rng.random() * self._spread

@@ -1,0 +1,1 @@
+"""Public doubles for tests: a manual clock, a scripted client, a scripted server."""
