@@ -79,6 +79,9 @@ class CompletionSpec:
         ):
             raise LLMInputError(f"CompletionSpec.temperature is {self.temperature!r}: give a number from 0 to 2, or None")
         self._check_params()
+        if self.temperature is not None:
+            # 0 and 0.0 are one setting, hence one fingerprint.
+            object.__setattr__(self, "temperature", float(self.temperature))
         object.__setattr__(self, "request_params", dict(self.request_params))
         object.__setattr__(self, "output_schema", _as_json_schema(self.output_schema))
 
