@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.engine.call import RateHint
+    from airflow_llm_provider.engine.call import FailureKind, RateHint
 
 #: After a pause, callers start spread over this share of it, so that they do not all come back at one instant.
 _RAMP_SHARE = 0.5
@@ -59,21 +59,37 @@ class CostExceedsLimitError(Exception):
         self.message = message
 
 
+class AccountHaltedError(Exception):
+    """Somebody else who sends on this account met a failure that everyone would meet.
+
+    :param kind: that failure, one of the terminal kinds.
+    """
+
+    def __init__(self, kind: FailureKind) -> None:
+        super().__init__(f"Another task on this account was stopped: {kind.value}")
+        self.kind = kind
+
+
 class Limiter(Protocol):
     """Shares one account's limits between everyone who sends on it.
 
-    Errors other than :class:`CostExceedsLimitError` end the run: a limiter that cannot be asked is never "no limit".
+    Errors other than :class:`CostExceedsLimitError` and :class:`AccountHaltedError` end the run: a limiter that cannot
+    be asked is never "no limit".
     """
 
     async def reserve(self, cost: Cost) -> Reservation:
         """Take ``cost`` in one atomic step and say how long to wait before sending.
 
         :raises CostExceedsLimitError: when the cost can never be granted; nothing was taken.
+        :raises AccountHaltedError: when somebody halted the account after this limiter was made; nothing was taken.
         """
         ...
 
     async def recheck(self, reservation: Reservation) -> float:
-        """Return how many more seconds to wait, because a pause began meanwhile; 0: send now."""
+        """Return how many more seconds to wait, because a pause began meanwhile; 0: send now.
+
+        :raises AccountHaltedError: as :meth:`reserve`.
+        """
         ...
 
     async def settle(self, reservation: Reservation, used: Cost) -> None:
@@ -84,12 +100,29 @@ class Limiter(Protocol):
         """Give back what was taken for a request that never went out."""
         ...
 
-    async def pause(self, seconds: float) -> None:
-        """Hold back everyone for ``seconds``: the endpoint refused a request for its rate."""
+    async def pause(self, seconds: float, *, reservation: Reservation | None = None) -> None:
+        """Hold back everyone for ``seconds``: the endpoint refused a request for its rate.
+
+        To be told of every such refusal, even of one that a pause under way covers (then ``seconds`` may be 0): how
+        many were refused tells how many it takes.
+
+        :param reservation: the refused request's.
+        """
         ...
 
-    async def observe(self, rate: RateHint) -> None:
-        """Hear what the endpoint said about its limits."""
+    async def observe(self, rate: RateHint, *, reservation: Reservation | None = None) -> None:
+        """Hear what the endpoint said about its limits.
+
+        :param reservation: of the request that it was said about, not settled yet or just settled.
+        """
+        ...
+
+    async def halt(self, kind: FailureKind) -> None:
+        """Stop everyone who sends on this account now: every request would meet the same failure."""
+        ...
+
+    async def aclose(self) -> None:
+        """Hand over what is not yet written and close connections; reservations stay taken."""
         ...
 
 
@@ -122,15 +155,21 @@ class Unlimited:
     async def cancel(self, reservation: Reservation) -> None:
         """Do nothing: nothing was taken."""
 
-    async def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float, *, reservation: Reservation | None = None) -> None:  # noqa: ARG002
         """Hold back every caller until ``seconds`` from now; never shortens a pause."""
         until = self._clock.monotonic() + seconds
         if until > self._paused_until:
             self._paused_until = until
             self._spread = min(_MAX_RAMP, seconds * _RAMP_SHARE) if self._ramp else 0.0
 
-    async def observe(self, rate: RateHint) -> None:
+    async def observe(self, rate: RateHint, *, reservation: Reservation | None = None) -> None:
         """Do nothing: there is no limit to learn."""
+
+    async def halt(self, kind: FailureKind) -> None:
+        """Do nothing: there is nobody else."""
+
+    async def aclose(self) -> None:
+        """Do nothing: there is nothing to close."""
 
     def _rest_of_pause(self) -> float:
         if self._paused_until <= 0.0:
