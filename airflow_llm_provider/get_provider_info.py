@@ -4,12 +4,61 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_llm_provider.hooks.form import CONN_FIELDS, UI_FIELD_BEHAVIOUR
+
+_INTEGRATION = "LLM"
+
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe this provider in the form of Airflow's ``provider.yaml`` schema."""
+    """Describe this provider in the form of Airflow's ``provider_info`` schema."""
     return {
         "package-name": "airflow-llm-provider",
         "name": "LLM",
         "description": "Run a model over a whole dataset, every night, without babysitting.",
         "versions": ["0.1.0"],
+        "integrations": [
+            {
+                "integration-name": _INTEGRATION,
+                "external-doc-url": "https://platform.openai.com/docs/api-reference/chat",
+                "tags": ["ai"],
+            }
+        ],
+        "hooks": [{"integration-name": _INTEGRATION, "python-modules": ["airflow_llm_provider.hooks.llm"]}],
+        "operators": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": [
+                    "airflow_llm_provider.operators.complete",
+                    "airflow_llm_provider.operators.merge",
+                    "airflow_llm_provider.operators.shard",
+                ],
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "llm",
+                "hook-class-name": "airflow_llm_provider.hooks.llm.LLMHook",
+                "hook-name": "LLM (OpenAI-compatible)",
+                # Read by Airflow 3.2 and newer; 3.1 asks the hook.
+                "conn-fields": CONN_FIELDS,
+                "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
+            }
+        ],
+        "config": {
+            "llm": {
+                "description": "Defaults of airflow-llm-provider.",
+                "options": {
+                    "default_pool": {
+                        "description": (
+                            "Pool in which llm_map completes shards when a DAG names none. One slot is one request "
+                            "in flight."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "llm",
+                        "default": "default_pool",
+                    },
+                },
+            }
+        },
     }

@@ -1,0 +1,1 @@
+"""What Airflow keeps in connections: the model endpoint and the storage."""

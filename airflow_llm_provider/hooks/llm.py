@@ -1,0 +1,128 @@
+"""The hook of connection type ``llm``: an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.hooks.compat import AirflowNotFoundException
+from airflow_llm_provider.hooks.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.clients.openai import OpenAIClient
+
+#: Connection types whose fields this hook understands.
+_CONN_TYPES = frozenset({"llm", "openai"})
+#: Parts of header names whose values are secrets.
+_SECRET_HEADERS = ("authorization", "cookie", "key", "secret", "token")
+
+
+class LLMHook(BaseHook):
+    """An OpenAI-compatible endpoint: OpenAI itself, vLLM, Ollama, llama.cpp, a gateway.
+
+    The connection's ``host`` is the base URL, such as ``http://127.0.0.1:8080/v1`` (empty: OpenAI), its ``password`` the
+    API key (empty: a server that asks for none). Connections of type ``openai`` work as they are. The environment
+    (``OPENAI_API_KEY`` and its like) is never read, so that no key goes where nobody sent it.
+
+    :param conn_id: Airflow connection of type ``llm`` or ``openai``.
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = "llm_default"
+    conn_type = "llm"
+    hook_name = "LLM (OpenAI-compatible)"
+
+    def __init__(self, conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """Return the form's own fields for Airflow 3.1, which does not read them from the provider's metadata."""
+        from airflow_llm_provider.hooks.form import connection_form_widgets  # noqa: PLC0415 -- loads wtforms
+
+        return connection_form_widgets()
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Return labels of the form's common fields for Airflow 3.1."""
+        from airflow_llm_provider.hooks.form import UI_FIELD_BEHAVIOUR  # noqa: PLC0415
+
+        return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}
+
+    @cached_property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that the connection describes, its secrets masked in logs from here on.
+
+        :raises LLMInputError: when there is no such connection, or a field of it is wrong.
+        """
+        try:
+            connection = self.get_connection(self.conn_id)
+        except AirflowNotFoundException as error:
+            raise LLMInputError(
+                f"connection {self.conn_id!r} does not exist: create it with airflow connections add {self.conn_id} "
+                "--conn-type llm --conn-host http://127.0.0.1:8080/v1 --conn-password KEY, or name another by conn_id"
+            ) from error
+        if connection.conn_type not in _CONN_TYPES:
+            raise LLMInputError(
+                f"connection {self.conn_id!r} is of type {connection.conn_type!r}: use one of type llm or openai"
+            )
+        endpoint = Endpoint.from_connection(connection)
+        _mask_secrets(endpoint)
+        if endpoint.ignored:
+            self.log.warning(
+                "Connection %s sets %s, which has no effect here", self.conn_id, ", ".join(endpoint.ignored)
+            )
+        return endpoint
+
+    def get_client(self, concurrency: int) -> OpenAIClient:
+        """Return a client of the endpoint.
+
+        :param concurrency: most requests in flight at a time, hence connections to keep open.
+        """
+        from airflow_llm_provider.clients.openai import OpenAIClient  # noqa: PLC0415 -- loads the openai SDK
+
+        endpoint = self.endpoint
+        return OpenAIClient(
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            organization=endpoint.organization,
+            project=endpoint.project,
+            headers=endpoint.headers,
+            concurrency=concurrency,
+        )
+
+    def get_conn(self) -> OpenAIClient:
+        """Return a client for one request at a time, as hooks do."""
+        return self.get_client(concurrency=1)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Say whether the endpoint is there and accepts the key, without paying for a completion."""
+        from airflow_llm_provider.clients.probe import probe  # noqa: PLC0415 -- loads an HTTP client
+
+        try:
+            endpoint = self.endpoint
+        except LLMInputError as error:
+            return False, str(error)
+        headers = dict(endpoint.headers)
+        if endpoint.api_key:
+            headers["Authorization"] = f"Bearer {endpoint.api_key}"
+        if endpoint.organization:
+            headers["OpenAI-Organization"] = endpoint.organization
+        if endpoint.project:
+            headers["OpenAI-Project"] = endpoint.project
+        return probe(endpoint.base_url, headers)
+
+
+def _mask_secrets(endpoint: Endpoint) -> None:
+    """Mask what Airflow does not know to be secret: a key from the extra, header values."""
+    from airflow.sdk.log import mask_secret  # noqa: PLC0415 -- loads Airflow's logging
+
+    if endpoint.api_key:
+        mask_secret(endpoint.api_key)
+    for name, value in endpoint.headers.items():
+        if any(part in name.lower() for part in _SECRET_HEADERS):
+            mask_secret(value)

@@ -1,0 +1,1 @@
+"""The three tasks: split a dataset, complete a shard, merge the shards."""

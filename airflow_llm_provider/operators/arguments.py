@@ -1,0 +1,142 @@
+"""Arguments of the operators, checked at DAG parse time when they are literal, at run time when they are templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from airflow_llm_provider.errors import LLMInputError
+
+#: Reads the argument of the given name.
+Reader: TypeAlias = Callable[[str, Any], Any]
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+def is_deferred(value: object) -> bool:
+    """Say whether ``value`` is known only when the task runs: a Jinja template, or the output of a task."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    return hasattr(value, "resolve") and hasattr(value, "iter_references")
+
+
+def as_text(name: str, value: Any) -> str:
+    """Return a non-empty string.
+
+    :raises LLMInputError: naming the argument, its value and the remedy.
+    """
+    if not isinstance(value, str) or value.strip() in ("", "None"):
+        raise LLMInputError(f"{name} is {value!r}: give a non-empty string{_hint(value)}")
+    return value.strip()
+
+
+def as_location(name: str, value: Any) -> str:
+    """Return a URL or path as a string, also from a path object.
+
+    :raises LLMInputError: naming the argument, its value and the remedy.
+    """
+    is_path = isinstance(value, PurePath) or (hasattr(value, "protocol") and hasattr(value, "path"))
+    return as_text(name, str(value) if is_path else value)
+
+
+def as_optional_text(name: str, value: Any) -> str | None:
+    """Return a string; ``None`` for ``None`` and for the empty string, which is what an empty UI field sends."""
+    return None if value is None or value == "" else as_text(name, value)
+
+
+def as_delimiter(name: str, value: Any) -> str | None:
+    """Return one character, a tab for its usual spelling, or ``None`` for ``None`` and the empty string.
+
+    :raises LLMInputError: naming the argument and its value.
+    """
+    if value is None or value == "":
+        return None
+    character = "\t" if value == r"\t" else value
+    if not isinstance(character, str) or len(character) != 1:
+        raise LLMInputError(f"{name} is {value!r}: give one character")
+    return character
+
+
+def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Return a whole number, also from its text, which is what a rendered template is.
+
+    :raises LLMInputError: naming the argument, its value and its bound.
+    """
+    number: Any = value
+    if isinstance(value, str):
+        text = value.strip().replace("_", "")
+        number = int(text) if text.isascii() and text.removeprefix("-").isdigit() else None
+    if not isinstance(number, int) or isinstance(number, bool) or number < minimum:
+        raise LLMInputError(f"{name} is {value!r}: give a whole number of at least {minimum}{_hint(value)}")
+    return number
+
+
+def as_optional_count(name: str, value: Any, *, minimum: int = 1) -> int | None:
+    """Return a whole number, or ``None`` for ``None`` and the empty string."""
+    return None if value is None or value == "" else as_count(name, value, minimum=minimum)
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """Return a boolean, also from its text: ``"False"`` is false here, where ``bool("False")`` is true.
+
+    :raises LLMInputError: naming the argument and what it may be.
+    """
+    if isinstance(value, bool):
+        return value
+    text = value.strip().lower() if isinstance(value, str) else None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise LLMInputError(f"{name} is {value!r}: give true or false{_hint(value)}")
+
+
+def as_seconds(name: str, value: Any) -> float:
+    """Return a positive, finite number of seconds.
+
+    :raises LLMInputError: naming the argument and its value.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise LLMInputError(f"{name} is {value!r}: give a number of seconds above 0")
+    return float(value)
+
+
+def as_optional_share(name: str, value: Any) -> float | None:
+    """Return a share from 0 to 1, or ``None``.
+
+    :raises LLMInputError: naming the argument and its value.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise LLMInputError(f"{name} is {value!r}: give a share from 0 to 1, such as 0.05 for 5 %, or None")
+    return float(value)
+
+
+def _hint(value: object) -> str:
+    """Explain values that a template rendered to by accident."""
+    return (
+        " (a template that rendered to nothing; does the run have that param?)"
+        if value in ("None", "")
+        else ""
+    )
+
+
+def check_literals(readers: Mapping[str, Reader], values: Mapping[str, Any]) -> None:
+    """Check every value that is already known, so that a wrong one fails the DAG's parse and not its night.
+
+    :raises LLMInputError: naming the argument, its value and its bound.
+    """
+    for name, read in readers.items():
+        if not is_deferred(values[name]):
+            read(name, values[name])
+
+
+def read_all(readers: Mapping[str, Reader], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every value as what it means, once templates are rendered.
+
+    :raises LLMInputError: naming the argument, its value and its bound.
+    """
+    return {name: read(name, values[name]) for name, read in readers.items()}

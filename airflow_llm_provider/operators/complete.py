@@ -1,0 +1,172 @@
+"""The mapped task: ask the model about every row of one shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from airflow.sdk import BaseOperator
+
+from airflow_llm_provider.hooks.llm import LLMHook
+from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.operators.arguments import (
+    as_count,
+    as_optional_share,
+    as_optional_text,
+    as_seconds,
+    as_text,
+    check_literals,
+    read_all,
+)
+from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+    from airflow_llm_provider.jobs import ShardRun
+
+#: Requests in flight of one shard, unless the DAG says otherwise.
+DEFAULT_CONCURRENCY = 16
+#: Shows the shard's own label in the grid in place of its index.
+MAP_INDEX_TEMPLATE = "{{ task.shard['label'] }}"
+
+
+class CompleteShardOperator(BaseOperator):
+    """Ask the model about every row of one shard, and return the shard's state.
+
+    Use it mapped, ``CompleteShardOperator.partial(task_id=...).expand(shard=split.output)``. Each answer is kept as it
+    arrives: a retry, a cleared task or a killed worker asks only for rows without one. A task that fails pushes its
+    state under the XCom key ``shard_state`` first. Retries of Airflow happen for what may pass by itself; a refused
+    key, an empty account or a refused parameter fail the task at once.
+
+    ``pool_slots`` is ``concurrency`` unless set: a pool slot is one request in flight.
+
+    :param shard: a shard's reference from :class:`~airflow_llm_provider.operators.shard.ShardDatasetOperator`.
+    :param conn_id: connection of the model.
+    :param storage_conn_id: connection of the storage, for URLs that name none themselves.
+    :param concurrency: most requests in flight.
+    :param timeout: seconds for one request.
+    :param max_attempts: most requests for one row.
+    :param max_output_attempts: most requests for one row whose answers cannot be parsed.
+    :param failure_threshold: share of rows without an answer above which the task fails, its good rows kept; ``None``:
+        rows never fail the task, unless no row has an answer.
+    :param progress_interval: seconds between progress lines in the log.
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "storage_conn_id")
+    ui_color = "#e6f4ea"
+
+    _READERS: ClassVar[Mapping[str, Any]] = {
+        "conn_id": as_text,
+        "storage_conn_id": as_optional_text,
+        "concurrency": as_count,
+        "timeout": as_seconds,
+        "max_attempts": as_count,
+        "max_output_attempts": as_count,
+        "failure_threshold": as_optional_share,
+        "progress_interval": as_seconds,
+    }
+
+    def __init__(
+        self,
+        *,
+        shard: Mapping[str, Any],
+        conn_id: str = LLMHook.default_conn_name,
+        storage_conn_id: str | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        timeout: float = 60.0,
+        max_attempts: int = 5,
+        max_output_attempts: int = 1,
+        failure_threshold: float | None = None,
+        progress_interval: float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("pool_slots", concurrency)
+        super().__init__(**kwargs)
+        self.shard = shard
+        self.conn_id = conn_id
+        self.storage_conn_id = storage_conn_id
+        self.concurrency = concurrency
+        self.timeout = timeout
+        self.max_attempts = max_attempts
+        self.max_output_attempts = max_output_attempts
+        self.failure_threshold = failure_threshold
+        self.progress_interval = progress_interval
+        self._run: ShardRun | None = None
+        self._kill_reason: str | None = None
+        check_literals(self._READERS, vars(self))
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`.
+
+        The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
+        """
+        known = {name: value for name, value in kwargs.items() if name in cls._READERS}
+        check_literals({name: cls._READERS[name] for name in known}, known)
+        kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
+        kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
+        return super().partial(**kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Complete the shard and return its state."""
+        with no_hopeless_retries():
+            reference = ShardReference.from_json(self.shard)
+            # Airflow 3.1 shows no label while a task runs; the log always does.
+            self.log.info("%s", reference.label)
+            self._run = run = self._start(reference)
+            if self._kill_reason is not None:
+                run.stop(self._kill_reason)
+            try:
+                return run.run().to_json()
+            except BaseException:
+                # Also on a timeout of Airflow, which is no Exception.
+                self._push_state(context, run.state)
+                raise
+
+    def on_kill(self) -> None:
+        """Stop asking; answers received so far are kept. Called from a signal handler."""
+        self._kill_reason = "Airflow ended the task"
+        if self._run is not None:
+            self._run.stop(self._kill_reason)
+
+    def _start(self, reference: ShardReference) -> ShardRun:
+        from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
+        from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
+
+        arguments = read_all(self._READERS, vars(self))
+        hook = LLMHook(arguments["conn_id"])
+        return jobs.ShardRun(
+            reference,
+            client=hook.get_client(arguments["concurrency"]),
+            options=jobs.CompleteOptions(
+                concurrency=arguments["concurrency"],
+                timeout=arguments["timeout"],
+                max_attempts=arguments["max_attempts"],
+                max_output_attempts=arguments["max_output_attempts"],
+                failure_threshold=arguments["failure_threshold"],
+                progress_interval=arguments["progress_interval"],
+            ),
+            resolver=storage_resolver(arguments["storage_conn_id"]),
+            pricer=Pricer(hook.endpoint.prices),
+            log=cast("logging.Logger", self.log),
+        )
+
+    def _push_state(self, context: Context, state: ShardState) -> None:
+        """Leave the state for the UI; the error being raised matters more than failing to do so."""
+        self.log.error(
+            "Shard %s: rows %s, errors %s. Answers received are kept; clear the task to ask for the rest",
+            state.status,
+            dict(state.rows_by_status),
+            dict(state.errors),
+        )
+        if not self.do_xcom_push:
+            return
+        try:
+            context["ti"].xcom_push(SHARD_STATE_KEY, state.to_json())
+        except Exception as error:  # noqa: BLE001 -- a cleared task may push no more, in whatever way it is told
+            self.log.warning("The shard's state could not be pushed to XCom: %s", error)

@@ -1,0 +1,25 @@
+"""How an error of this package ends a task: Airflow retries what a retry can mend, and nothing else."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.errors import LLMInputError, LLMTerminalError
+from airflow_llm_provider.hooks.compat import AirflowFailException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def no_hopeless_retries() -> Iterator[None]:
+    """Fail the task without an Airflow retry on errors that every further try would meet as well.
+
+    Everything else passes unchanged, so that ``retries`` and, where Airflow has one, ``retry_policy`` see the error
+    itself with its ``retry_after``.
+    """
+    try:
+        yield
+    except (LLMInputError, LLMTerminalError) as error:
+        raise AirflowFailException(str(error)) from error

@@ -1,0 +1,224 @@
+"""The split task: count, plan and write shards, and say what they will cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from airflow.sdk import BaseOperator, XComArg
+
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.hooks.compat import airflow_option
+from airflow_llm_provider.hooks.llm import LLMHook
+from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.operators.arguments import (
+    as_count,
+    as_delimiter,
+    as_flag,
+    as_location,
+    as_optional_count,
+    as_optional_text,
+    as_text,
+    check_literals,
+    read_all,
+)
+from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.spec import CompletionSpec
+from airflow_llm_provider.xcom import PLAN_KEY
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_llm_provider.jobs import SplitOptions, SplitResult
+
+#: XCom key of the estimate: rows, shards, tokens and dollars, also after a dry run.
+ESTIMATE_KEY = "estimate"
+#: What stands under the plan's XCom key after a dry run: XCom cannot tell null from absent.
+NO_PLAN = ""
+#: Airflow's own default of ``core.max_map_length``.
+_MAX_MAP_LENGTH = "1024"
+
+
+class ShardDatasetOperator(BaseOperator):
+    """Cut a dataset into shards of a token budget, and return one small reference per shard for ``.expand()``.
+
+    Nothing is sent to the model. The plan's URI is pushed under the XCom key ``plan``, also when there are no shards,
+    the estimate under ``estimate``. Every argument but ``spec`` is templated; the prompt never is.
+
+    :param spec: what to ask for every row.
+    :param source: file, folder or glob of Parquet, CSV or JSONL: a URL, or a path on the worker.
+    :param destination: folder of the output and of everything kept for resuming.
+    :param conn_id: connection of the model, checked before anything is counted; its prices go into the estimate.
+        ``None`` checks nothing.
+    :param model: model instead of the spec's; empty: the spec's.
+    :param storage_conn_id: connection of the storage, for URLs that name none themselves.
+    :param shard_tokens: prompt tokens of one shard; a row above it gets its own.
+    :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
+    :param max_shards: most shards; never more than ``core.max_map_length``.
+    :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, instead of failing.
+    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names.
+    :param encoding: encoding of CSV and JSONL.
+    :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
+    :param start_over: forget earlier answers of this destination, and pay for all rows again.
+    :param dry_run: log the estimate and stop: nothing is written, nothing after this task runs.
+    """
+
+    template_fields: Sequence[str] = (
+        "source",
+        "destination",
+        "conn_id",
+        "model",
+        "storage_conn_id",
+        "shard_tokens",
+        "max_rows_per_shard",
+        "max_shards",
+        "fit_max_shards",
+        "format",
+        "encoding",
+        "delimiter",
+        "start_over",
+        "dry_run",
+    )
+    ui_color = "#e8f0fe"
+
+    _READERS: ClassVar[Mapping[str, Any]] = {
+        "source": as_location,
+        "destination": as_location,
+        "conn_id": as_optional_text,
+        "model": as_optional_text,
+        "storage_conn_id": as_optional_text,
+        "shard_tokens": as_count,
+        "max_rows_per_shard": as_optional_count,
+        "max_shards": as_optional_count,
+        "fit_max_shards": as_flag,
+        "format": as_optional_text,
+        "encoding": as_text,
+        "delimiter": as_delimiter,
+        "start_over": as_flag,
+        "dry_run": as_flag,
+    }
+
+    def __init__(
+        self,
+        *,
+        spec: CompletionSpec,
+        source: Any,
+        destination: Any,
+        conn_id: str | None = LLMHook.default_conn_name,
+        model: str | None = None,
+        storage_conn_id: str | None = None,
+        shard_tokens: int | str = 200_000,
+        max_rows_per_shard: int | str | None = None,
+        max_shards: int | str | None = None,
+        fit_max_shards: bool | str = False,
+        format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
+        encoding: str = "utf-8",
+        delimiter: str | None = None,
+        start_over: bool | str = False,
+        dry_run: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.source = source
+        self.destination = destination
+        self.conn_id = conn_id
+        self.model = model
+        self.storage_conn_id = storage_conn_id
+        self.shard_tokens = shard_tokens
+        self.max_rows_per_shard = max_rows_per_shard
+        self.max_shards = max_shards
+        self.fit_max_shards = fit_max_shards
+        self.format = format
+        self.encoding = encoding
+        self.delimiter = delimiter
+        self.start_over = start_over
+        # Hides the method that only prints rendered templates, which nothing in Airflow 3 calls.
+        self.dry_run = dry_run  # type: ignore[assignment, method-assign]
+        self._check()
+
+    @property
+    def plan(self) -> XComArg:
+        """The plan's URI, for :class:`~airflow_llm_provider.operators.merge.MergeShardsOperator`."""
+        return XComArg(self, key=PLAN_KEY)
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Split the dataset and return the references of its shards; none after a dry run."""
+        with no_hopeless_retries():
+            arguments = read_all(self._READERS, vars(self))
+            result = self._split(arguments)
+        self._report(result, dry_run=arguments["dry_run"])
+        if self.do_xcom_push:
+            context["ti"].xcom_push(ESTIMATE_KEY, dataclasses.asdict(result.estimate))
+            context["ti"].xcom_push(PLAN_KEY, NO_PLAN if arguments["dry_run"] else result.plan_uri)
+        return [] if arguments["dry_run"] else [reference.to_json() for reference in result.references]
+
+    def _check(self) -> None:
+        if not isinstance(self.spec, CompletionSpec):
+            raise LLMInputError(f"spec is a {type(self.spec).__name__}: give a CompletionSpec")
+        check_literals(self._READERS, vars(self))
+
+    def _split(self, arguments: Mapping[str, Any]) -> SplitResult:
+        from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
+
+        spec = (
+            self.spec
+            if arguments["model"] is None
+            else dataclasses.replace(self.spec, model=arguments["model"])
+        )
+        return jobs.split(
+            spec,
+            arguments["source"],
+            arguments["destination"],
+            options=_options(jobs.SplitOptions, arguments),
+            resolver=storage_resolver(arguments["storage_conn_id"]),
+            prices=self._prices(arguments),
+            log=cast("logging.Logger", self.log),
+        )
+
+    def _prices(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the connection's prices, which also finds a missing connection before the dataset is read."""
+        if arguments["conn_id"] is None:
+            return {}
+        try:
+            return LLMHook(arguments["conn_id"]).endpoint.prices
+        except LLMInputError as error:
+            if not arguments["dry_run"]:
+                raise
+            self.log.warning("A real run would fail: %s", error)
+            return {}
+
+    def _report(self, result: SplitResult, *, dry_run: bool) -> None:
+        estimate = result.estimate
+        self.log.info(
+            "%s rows in %s shards: %s prompt tokens in, at most %s tokens out, %s; %s rows answered earlier, %s set aside",
+            f"{estimate.rows:,}",
+            f"{estimate.shards:,}",
+            f"{estimate.prompt_tokens:,}",
+            f"{estimate.max_completion_tokens:,}",
+            _dollars(estimate.cost_low_usd, estimate.cost_high_usd),
+            f"{estimate.reused_rows:,}",
+            f"{sum(estimate.set_aside.values()):,}",
+        )
+        if dry_run:
+            self.log.info("Dry run: nothing was written or sent. Run without dry_run to do it")
+
+
+def _options(cls: type[SplitOptions], arguments: Mapping[str, Any]) -> SplitOptions:
+    names = {f.name for f in dataclasses.fields(cls)}
+    allowed = as_count(
+        "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
+    )
+    max_shards = allowed if arguments["max_shards"] is None else min(allowed, arguments["max_shards"])
+    return cls(
+        **{name: value for name, value in arguments.items() if name in names} | {"max_shards": max_shards}
+    )
+
+
+def _dollars(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "cost unknown (the model's price is not known; set prices on the connection)"
+    return f"$ {low:,.4f} to {high:,.4f}"

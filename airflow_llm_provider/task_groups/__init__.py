@@ -1,0 +1,1 @@
+"""Task groups for DAG files."""

@@ -1,0 +1,244 @@
+"""One call for the whole job: split a dataset, complete its shards, merge them."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Never
+
+from airflow.sdk import Asset, AssetAlias, TaskGroup, XComArg
+
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.hooks.compat import DOUBLING_BACKOFF, airflow_option
+from airflow_llm_provider.hooks.llm import LLMHook
+from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
+from airflow_llm_provider.operators.merge import MergeShardsOperator
+from airflow_llm_provider.operators.shard import ShardDatasetOperator
+from airflow_llm_provider.prompt import PromptTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
+
+    from airflow_llm_provider.spec import CompletionSpec
+
+#: How a shard is retried unless the DAG says otherwise: an endpoint that is down for minutes costs no one their sleep.
+_RETRIES: dict[str, Any] = {
+    "retries": 2,
+    "retry_delay": timedelta(minutes=1),
+    "retry_exponential_backoff": DOUBLING_BACKOFF,
+    "max_retry_delay": timedelta(minutes=10),
+}
+_SPLIT_ARGUMENTS = (
+    "spec",
+    "source",
+    "destination",
+    "conn_id",
+    "model",
+    "storage_conn_id",
+    "shard_tokens",
+    "max_rows_per_shard",
+    "max_shards",
+    "fit_max_shards",
+    "format",
+    "encoding",
+    "delimiter",
+    "start_over",
+    "dry_run",
+)
+_COMPLETE_ARGUMENTS = (
+    "conn_id",
+    "storage_conn_id",
+    "concurrency",
+    "timeout",
+    "max_attempts",
+    "max_output_attempts",
+    "failure_threshold",
+    "progress_interval",
+)
+
+
+class LLMTaskGroup(TaskGroup):
+    """The tasks of one :func:`llm_map`. Depends and is depended on like any task group."""
+
+    #: Counts, plans and writes the shards.
+    split: ShardDatasetOperator
+    #: Asks the model, one task instance for each shard.
+    complete: MappedOperator
+    #: Writes the output.
+    merge: MergeShardsOperator
+    #: What the output is known by to other DAGs, ``schedule=[label.asset]``; ``None``: nothing.
+    asset: Asset | AssetAlias | None
+
+    @property
+    def output(self) -> XComArg:
+        """The run's summary: rows by status, files, tokens, cost."""
+        return self.merge.output
+
+
+def llm_map(
+    *,
+    group_id: str,
+    spec: CompletionSpec,
+    source: Any,
+    destination: Any,
+    conn_id: str = LLMHook.default_conn_name,
+    model: str | None = None,
+    storage_conn_id: str | None = None,
+    pool: str | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    shard_tokens: int | str = 200_000,
+    max_rows_per_shard: int | str | None = None,
+    max_shards: int | str | None = None,
+    fit_max_shards: bool | str = False,
+    format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
+    encoding: str = "utf-8",
+    delimiter: str | None = None,
+    timeout: float = 60.0,
+    max_attempts: int = 5,
+    max_output_attempts: int = 1,
+    failure_threshold: float | None = None,
+    progress_interval: float = 10.0,
+    start_over: bool | str = False,
+    dry_run: bool | str = False,
+    retries: int | None = None,
+    asset: Asset | AssetAlias | str | bool = True,
+    default_args: Mapping[str, Any] | None = None,
+    split_kwargs: Mapping[str, Any] | None = None,
+    complete_kwargs: Mapping[str, Any] | None = None,
+    merge_kwargs: Mapping[str, Any] | None = None,
+    tooltip: str = "",
+    **unknown: Never,
+) -> LLMTaskGroup:
+    """Ask a model about every row of a dataset: the tasks ``split``, ``complete`` (one per shard) and ``merge``.
+
+    Everything is checked while the DAG is parsed, except templates, which are checked by the split before anything is
+    counted.
+
+    :param group_id: id of the task group.
+    :param spec: what to ask for every row.
+    :param source: file, folder or glob of Parquet, CSV or JSONL; templated, or the output of a task.
+    :param destination: folder of the output and of everything kept for resuming; templated, or the output of a task.
+    :param conn_id: connection of the model; templated.
+    :param model: model instead of the spec's, such as ``"{{ params.model }}"``; empty: the spec's.
+    :param storage_conn_id: connection of the storage, for URLs that name none themselves; templated.
+    :param pool: pool of the ``complete`` tasks; one slot is one request in flight. ``None``: that of ``default_args``,
+        else the option ``[llm] default_pool``.
+    :param concurrency: most requests in flight of one shard, hence the slots it takes.
+    :param shard_tokens: prompt tokens of one shard; templated.
+    :param max_rows_per_shard: most rows of one shard; templated.
+    :param max_shards: most shards; never more than ``core.max_map_length``; templated.
+    :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, instead of failing; templated.
+    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names; templated.
+    :param encoding: encoding of CSV and JSONL; templated.
+    :param delimiter: delimiter of CSV; templated.
+    :param timeout: seconds for one request.
+    :param max_attempts: most requests for one row.
+    :param max_output_attempts: most requests for one row whose answers cannot be parsed.
+    :param failure_threshold: share of a shard's rows without an answer above which its task fails; ``None``: only a
+        shard without any answer fails.
+    :param progress_interval: seconds between progress lines in the log.
+    :param start_over: forget earlier answers of this destination, and pay for all rows again; templated.
+    :param dry_run: log rows, shards, tokens and cost, and stop; templated, such as ``"{{ params.dry_run }}"``.
+    :param retries: Airflow retries of each of the tasks. ``None``: those of ``default_args``, else 2 for ``complete``
+        with a delay that doubles from one minute.
+    :param asset: what the output is known by to other DAGs: an asset or alias, or its name or URI. ``True``: an asset
+        named ``<dag id>.<group id>``. ``False``: none.
+    :param default_args: arguments of all three tasks, before those of the DAG.
+    :param split_kwargs: further arguments of the ``split`` task, such as ``{"queue": "io"}``.
+    :param complete_kwargs: further arguments of the ``complete`` task, such as ``{"execution_timeout": ...}``.
+    :param merge_kwargs: further arguments of the ``merge`` task.
+    :param tooltip: text shown over the group in the UI.
+    :raises LLMInputError: on a wrong argument, naming the DAG, the group and the remedy.
+    """
+    arguments = dict(locals())
+    group = _new_group(group_id, default_args, tooltip)
+    common = {} if retries is None else {"retries": retries}
+    with _errors_of(group), group:
+        _check(group, unknown, spec)
+        group.asset = _asset(group, asset=asset)
+        group.split = ShardDatasetOperator(
+            task_id="split",
+            # The shards are mapped over what this task pushes: without it there is no job.
+            do_xcom_push=True,
+            **{**_picked(arguments, _SPLIT_ARGUMENTS), **common, **(split_kwargs or {})},
+        )
+        group.complete = CompleteShardOperator.partial(
+            task_id="complete",
+            **{
+                **_picked(arguments, _COMPLETE_ARGUMENTS),
+                **_defaults_of_complete(group, pool),
+                **common,
+                **(complete_kwargs or {}),
+            },
+        ).expand(shard=group.split.output)
+        group.merge = MergeShardsOperator(
+            task_id="merge",
+            plan=group.split.plan,
+            states=XComArg(group.complete),
+            outlets=[] if group.asset is None else [group.asset],
+            **{"storage_conn_id": storage_conn_id, **common, **(merge_kwargs or {})},
+        )
+    return group
+
+
+def _picked(arguments: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: arguments[name] for name in names}
+
+
+def _new_group(group_id: str, default_args: Mapping[str, Any] | None, tooltip: str) -> LLMTaskGroup:
+    defaults: Any = dict(default_args or {})
+    try:
+        return LLMTaskGroup(group_id=group_id, default_args=defaults, tooltip=tooltip)
+    except RuntimeError as error:
+        raise LLMInputError(
+            f"llm_map {group_id!r}: {error}: call it inside `with DAG(...)` or @dag"
+        ) from error
+
+
+@contextmanager
+def _errors_of(group: LLMTaskGroup) -> Iterator[None]:
+    """Say which DAG and which group an error belongs to: one file often builds many."""
+    try:
+        yield
+    except (LLMInputError, TypeError, ValueError) as error:
+        raise LLMInputError(f"DAG {group.dag.dag_id!r}, llm_map {group.group_id!r}: {error}") from error
+
+
+def _check(group: LLMTaskGroup, unknown: Mapping[str, Any], spec: CompletionSpec) -> None:
+    known = [name for name in inspect.signature(llm_map).parameters if name != "unknown"]
+    for name in unknown:
+        close = difflib.get_close_matches(name, known, n=1)
+        advice = (
+            f"did you mean {close[0]}?"
+            if close
+            else "arguments of single tasks go into split_kwargs and its like"
+        )
+        raise LLMInputError(f"there is no argument {name}: {advice}")
+    if any(True for _ in group.iter_mapped_task_groups()):
+        raise LLMInputError(
+            "it is inside a mapped task group, where Airflow maps no further tasks: call llm_map once for each item in "
+            "a Python loop, or give one source that covers all items"
+        )
+    PromptTemplate(spec)
+
+
+def _asset(group: LLMTaskGroup, *, asset: Asset | AssetAlias | str | bool) -> Asset | AssetAlias | None:
+    if isinstance(asset, (Asset, AssetAlias)):
+        return asset
+    if asset is False:
+        return None
+    # A name of our own, and not the destination: two names for one URI would make Airflow deactivate either asset.
+    return Asset(f"{group.dag.dag_id}.{group.group_id}" if asset is True else asset)
+
+
+def _defaults_of_complete(group: LLMTaskGroup, pool: str | None) -> dict[str, Any]:
+    """Return what the DAG and its groups leave open."""
+    set_above = {**group.dag.default_args, **group.default_args}
+    chosen = {name: value for name, value in _RETRIES.items() if name not in set_above}
+    if pool is not None or "pool" not in set_above:
+        chosen["pool"] = pool or airflow_option("llm", "default_pool", fallback="default_pool")
+    return chosen
