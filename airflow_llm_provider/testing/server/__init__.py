@@ -1,0 +1,1 @@
+"""The inside of the scripted server: HTTP, script, answers, limits, records."""
