@@ -15,7 +15,16 @@ from airflow_llm_provider.errors import LLMInputError
 
 #: Parameters of the request body that the spec itself sets, or that would change what a request is.
 _RESERVED_PARAMS = frozenset(
-    {"max_completion_tokens", "max_tokens", "messages", "model", "n", "response_format", "stream", "temperature"}
+    {
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "response_format",
+        "stream",
+        "temperature",
+    }
 )
 #: JSON Schema names become part of the request; OpenAI allows these characters, at most 64.
 _SCHEMA_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -65,7 +74,9 @@ class CompletionSpec:
             if not isinstance(value, str) or not value.strip():
                 raise LLMInputError(f"CompletionSpec.{name} is {value!r}: give a non-empty string")
         if self.system is not None and not isinstance(self.system, str):
-            raise LLMInputError(f"CompletionSpec.system is a {type(self.system).__name__}: give a string or None")
+            raise LLMInputError(
+                f"CompletionSpec.system is a {type(self.system).__name__}: give a string or None"
+            )
         _check_count("max_output_tokens", self.max_output_tokens)
         if self.context_window is not None:
             _check_count("context_window", self.context_window)
@@ -77,7 +88,9 @@ class CompletionSpec:
         if self.temperature is not None and not (
             _is_number(self.temperature) and 0 <= float(self.temperature) <= 2  # noqa: PLR2004 -- the API's bound
         ):
-            raise LLMInputError(f"CompletionSpec.temperature is {self.temperature!r}: give a number from 0 to 2, or None")
+            raise LLMInputError(
+                f"CompletionSpec.temperature is {self.temperature!r}: give a number from 0 to 2, or None"
+            )
         self._check_params()
         if self.temperature is not None:
             # 0 and 0.0 are one setting, hence one fingerprint.
@@ -99,7 +112,9 @@ class CompletionSpec:
         try:
             json.dumps(dict(self.request_params), allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise LLMInputError(f"CompletionSpec.request_params is not JSON ({error}): use plain JSON values") from error
+            raise LLMInputError(
+                f"CompletionSpec.request_params is not JSON ({error}): use plain JSON values"
+            ) from error
 
     @property
     def schema_name(self) -> str:
@@ -156,8 +171,14 @@ def _as_json_schema(value: Any) -> dict[str, Any] | None:
     try:
         schema: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise LLMInputError(f"CompletionSpec.output_schema is not JSON ({error}): use plain JSON values") from error
-    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict) or not schema["properties"]:
+        raise LLMInputError(
+            f"CompletionSpec.output_schema is not JSON ({error}): use plain JSON values"
+        ) from error
+    if (
+        schema.get("type") != "object"
+        or not isinstance(schema.get("properties"), dict)
+        or not schema["properties"]
+    ):
         raise LLMInputError(
             "CompletionSpec.output_schema must describe an object with at least one property, since properties become "
             f"columns; its type is {schema.get('type')!r}: wrap the value in an object"

@@ -111,8 +111,9 @@ class ShardState:
 class RunSummary:
     """How a whole run went.
 
-    Counts of rows describe the output; ``requests``, ``retries``, ``reused``, ``usage`` and ``cost_usd`` describe what
-    this run did, so a cleared run that reused everything shows 0 requests.
+    Counts of rows, ``output_usage`` and ``output_cost_usd`` describe the output, whenever its answers were paid for;
+    ``requests``, ``retries``, ``reused``, ``usage``, ``cost_usd`` and ``seconds`` describe what the last try of each
+    shard did, so a cleared run that reused everything shows 0 requests.
 
     :param plan_id: hash of the plan.
     :param destination: URI of the output folder.
@@ -135,6 +136,8 @@ class RunSummary:
     retries: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
+    output_usage: Usage = field(default_factory=Usage)
+    output_cost_usd: float | None = None
     seconds: float = 0.0
     files: tuple[str, ...] = ()
     rejects: str | None = None
@@ -156,7 +159,8 @@ class RunSummary:
         :raises LLMInputError: when it is not one, or of a newer version.
         """
         known = _fields(cls, value, "a run summary")
-        known["usage"] = Usage(**known.get("usage", {}))
+        for name in ("usage", "output_usage"):
+            known[name] = Usage(**known.get(name, {}))
         known["files"] = tuple(known.get("files", ()))
         return cls(**known)
 

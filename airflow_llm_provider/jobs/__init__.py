@@ -1,0 +1,20 @@
+"""Split, run one shard, merge: the only place that joins engine, client and dataset. No Airflow."""
+
+from __future__ import annotations
+
+from airflow_llm_provider.jobs.dataset_run import run_dataset
+from airflow_llm_provider.jobs.merge import merge
+from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
+from airflow_llm_provider.jobs.shard_run import ShardRun
+from airflow_llm_provider.jobs.split import Estimate, SplitResult, split
+
+__all__ = [
+    "CompleteOptions",
+    "Estimate",
+    "ShardRun",
+    "SplitOptions",
+    "SplitResult",
+    "merge",
+    "run_dataset",
+    "split",
+]

@@ -1,0 +1,105 @@
+"""Put the finished shards together into one output."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.dataset.layout import Layout
+from airflow_llm_provider.dataset.merge import merge_shards
+from airflow_llm_provider.dataset.plan import read_plan
+from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.jobs.options import check_threshold
+from airflow_llm_provider.jobs.threshold import check_run
+from airflow_llm_provider.xcom import RunSummary, ShardState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_log = logging.getLogger(__name__)
+
+
+def merge(
+    plan: str,
+    *,
+    states: Iterable[object] = (),
+    destination: str | None = None,
+    failure_threshold: float | None = None,
+    resolver: Resolver = resolve,
+    clock: Clock | None = None,
+    log: logging.Logger | None = None,
+) -> RunSummary:
+    """Write the output of a plan whose shards are all finished.
+
+    The plan decides what belongs to the output; the states only tell what this run spent.
+
+    :param plan: URI of the plan, or its name relative to ``destination``.
+    :param states: shard states of this run, as they came through XCom; those of other plans and ``None`` are ignored.
+    :param failure_threshold: largest share of rows, from 0 to 1, that may lack an answer; the output is written
+        either way. Blank rows do not count. ``None``: any share.
+    :raises LLMStateError: shards are missing or storage cannot be read; the previous output is untouched.
+    :raises LLMFailureThresholdError: after the output was written.
+    """
+    check_threshold(failure_threshold)
+    log = log or _log
+    clock = clock or SystemClock()
+    began = clock.monotonic()
+    layout, plan_id = Layout.of_plan(plan, destination=destination, resolver=resolver)
+    frozen = read_plan(layout, plan_id)
+    known = _states_of(frozen.plan_id, layout, states)
+    created = dt.datetime.fromtimestamp(clock.time(), tz=dt.UTC).isoformat()
+    report = merge_shards(layout, frozen, created=created)
+    costs = [state.cost_usd for state in known]
+    summary = RunSummary(
+        plan_id=frozen.plan_id,
+        destination=layout.storage.root,
+        manifest=report.manifest,
+        rows=report.rows,
+        rows_by_status=dict(report.rows_by_status),
+        shards=len(frozen.shards),
+        reused=sum(state.reused for state in known),
+        requests=sum(state.requests for state in known),
+        retries=sum(state.retries for state in known),
+        usage=sum((state.usage for state in known), Usage()),
+        cost_usd=None if None in costs else float(sum(cost for cost in costs if cost is not None)),
+        output_usage=report.usage,
+        output_cost_usd=report.cost_usd,
+        seconds=round(sum(state.seconds for state in known) + clock.monotonic() - began, 3),
+        files=report.files,
+        rejects=report.rejects,
+    )
+    log.info("%s", describe(summary))
+    check_run(summary, failure_threshold)
+    return summary
+
+
+def describe(summary: RunSummary) -> str:
+    """Say in one line how a run went."""
+    cost = "cost unknown" if summary.cost_usd is None else f"${summary.cost_usd:,.4f}"
+    statuses = ", ".join(f"{count:,} {status}" for status, count in summary.rows_by_status.items())
+    return (
+        f"{summary.rows:,} rows ({statuses or 'none'}) from {summary.shards:,} shards: {summary.requests:,} requests, "
+        f"{summary.retries:,} retries, {summary.reused:,} answers reused, {summary.usage.prompt_tokens:,} tokens in, "
+        f"{summary.usage.completion_tokens:,} tokens out, {cost}. Output: {summary.destination}"
+        + (f"; rows without an answer: {summary.rejects}" if summary.rejects else "")
+    )
+
+
+def _states_of(plan_id: str, layout: Layout, states: Iterable[object]) -> Sequence[ShardState]:
+    """Keep the states that belong to the plan, one per shard."""
+    known: dict[str, ShardState] = {}
+    for value in states:
+        if value is None:
+            continue
+        state = ShardState.from_json(value)
+        try:
+            _, of_plan = Layout.of_plan(state.shard.plan, destination=layout.storage.root)
+        except LLMInputError:
+            continue
+        if of_plan == plan_id:
+            known[state.shard.shard_id] = state
+    return list(known.values())

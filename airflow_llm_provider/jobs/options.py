@@ -1,0 +1,93 @@
+"""How jobs go about their work. None of it changes what is asked, so none of it re-asks a row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from airflow_llm_provider.errors import LLMInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions:
+    """How a dataset is read and cut.
+
+    :param shard_tokens: prompt tokens of one shard, system prompt and message overhead of every row included. A
+        single row beyond it gets a shard of its own.
+    :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
+    :param max_shards: most shards, such as Airflow's ``core.max_map_length``; ``None``: no bound.
+    :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
+        an error that names the smallest ``shard_tokens`` that fits.
+    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the file name.
+    :param encoding: text encoding of CSV and JSON lines; a byte-order mark wins over it.
+    :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
+    :param start_over: forget every stored answer of the destination first, and pay again.
+    :param dry_run: estimate and write nothing.
+    """
+
+    shard_tokens: int = 200_000
+    max_rows_per_shard: int | None = None
+    max_shards: int | None = None
+    fit_max_shards: bool = False
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    start_over: bool = False
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        _check_count("shard_tokens", self.shard_tokens)
+        for name in ("max_rows_per_shard", "max_shards"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteOptions:
+    """How a shard's requests are sent.
+
+    :param concurrency: most requests in flight.
+    :param timeout: seconds for one request.
+    :param max_attempts: failed requests per row after which it ends as ``error``; waiting for a rate limit is none.
+    :param max_output_attempts: completions per row, when the answer cannot be parsed and asking again may help. Every
+        one is paid for.
+    :param failure_threshold: largest share of rows, from 0 to 1, that may end without an answer before the task
+        fails; blank rows do not count. ``None``: the task fails only when not a single row got one.
+    :param progress_interval: seconds between two progress lines in the log.
+    """
+
+    concurrency: int = 16
+    timeout: float = 60.0
+    max_attempts: int = 5
+    max_output_attempts: int = 1
+    failure_threshold: float | None = None
+    progress_interval: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "max_attempts", "max_output_attempts"):
+            _check_count(name, getattr(self, name))
+        for name in ("timeout", "progress_interval"):
+            value = getattr(self, name)
+            if not _is_number(value) or value <= 0:
+                raise LLMInputError(f"{name} is {value!r}: give a number of seconds above 0")
+        check_threshold(self.failure_threshold)
+
+
+def check_threshold(value: object) -> None:
+    """Refuse a failure threshold that is no share.
+
+    :raises LLMInputError: naming value and bounds.
+    """
+    if value is not None and not (_is_number(value) and 0 <= value <= 1):  # type: ignore[operator]
+        raise LLMInputError(
+            f"failure_threshold is {value!r}: give a share from 0 to 1, such as 0.05, or None"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise LLMInputError(f"{name} is {value!r}: give a whole number of at least 1")

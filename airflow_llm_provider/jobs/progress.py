@@ -1,0 +1,85 @@
+"""A readable line every few seconds: done, ok, failed, reused, tokens per second, time left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.engine.events import AttemptFinished, BugFound, Event, Paused, RowDone, Stopping
+from airflow_llm_provider.engine.status import RowStatus
+
+if TYPE_CHECKING:
+    import logging
+
+    from airflow_llm_provider.engine.clock import Clock
+
+
+class ProgressLog:
+    """Listens to the engine and tells the log how it goes.
+
+    :param label: the shard's label, first in every line.
+    :param rows: rows of the shard.
+    :param settled: rows that were settled before the first request: reused, or never to be sent.
+    :param reused: the part of them whose answer was already there.
+    """
+
+    def __init__(
+        self, label: str, *, rows: int, settled: int, reused: int, clock: Clock, log: logging.Logger
+    ) -> None:
+        self._label = label
+        self._rows = rows
+        self._settled = settled
+        self._reused = reused
+        self._clock = clock
+        self._log = log
+        self._began = clock.monotonic()
+        self._succeeded = 0
+        self._failed = 0
+        self._tokens = 0
+
+    def on_event(self, event: Event) -> None:
+        """Take note of one event."""
+        if isinstance(event, RowDone):
+            if event.status is RowStatus.SUCCESS:
+                self._succeeded += 1
+            else:
+                self._failed += 1
+        elif isinstance(event, AttemptFinished):
+            if event.usage is not None:
+                self._tokens += event.usage.total_tokens
+        elif isinstance(event, Paused):
+            self._log.warning("%s: the endpoint asked everyone to wait %.1f s", self._label, event.seconds)
+        elif isinstance(event, Stopping):
+            self._log.warning(
+                "%s: stopping (%s); answers in flight get %.0f s", self._label, event.reason, event.grace
+            )
+        elif isinstance(event, BugFound):
+            # The exception's text may quote an answer, so only its type is told.
+            self._log.error("%s: %s raised %s", self._label, event.where, type(event.error).__name__)
+
+    def tell(self) -> None:
+        """Write one progress line."""
+        seconds = max(self._clock.monotonic() - self._began, 1e-9)
+        asked = self._succeeded + self._failed
+        done = asked + self._settled
+        left = self._rows - done
+        eta = "?" if not asked else _duration(left * seconds / asked)
+        self._log.info(
+            "%s: %s of %s rows done (%s ok, %s without an answer, %s reused), %.0f tokens/s, %s left",
+            self._label,
+            f"{done:,}",
+            f"{self._rows:,}",
+            f"{self._succeeded:,}",
+            f"{self._failed:,}",
+            f"{self._reused:,}",
+            self._tokens / seconds,
+            eta,
+        )
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, rest = divmod(rest, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -1,0 +1,43 @@
+"""The requests of a shard's open rows, rendered one by one as the engine pulls them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.engine.call import Outcome, Request
+from airflow_llm_provider.prompt import PromptTemplate, RequestShape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_llm_provider.dataset.shards import ShardFile
+    from airflow_llm_provider.spec import CompletionSpec
+
+
+class Questions:
+    """Requests for the rows of a shard that have no outcome yet.
+
+    :param spec: what to ask.
+    :param shard: the rows.
+    :param outcomes: one per row; rows with an outcome are passed over.
+    """
+
+    def __init__(self, spec: CompletionSpec, shard: ShardFile, outcomes: Sequence[Outcome | None]) -> None:
+        self._spec = spec
+        self._shard = shard
+        self._open = [outcome is None for outcome in outcomes]
+        self.pending = sum(self._open)
+
+    def __iter__(self) -> Iterator[Request]:
+        template = PromptTemplate(self._spec)
+        shape = RequestShape(self._spec)
+        tokens = self._shard.keys.tokens
+        rows = self._shard.iter_rows(sorted(template.columns))
+        for index, row in enumerate(rows):
+            if self._open[index]:
+                yield Request(
+                    index=index,
+                    body=shape.body(template.messages(row)),
+                    prompt_tokens=tokens[index],
+                    max_output_tokens=self._spec.max_output_tokens,
+                )

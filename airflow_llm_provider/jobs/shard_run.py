@@ -1,0 +1,244 @@
+"""Ask the model for every row of one shard that has no answer yet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.answers import AnswerJudge
+from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
+from airflow_llm_provider.dataset.layout import Layout
+from airflow_llm_provider.dataset.plan import read_plan
+from airflow_llm_provider.dataset.record import Record
+from airflow_llm_provider.dataset.results import write_results
+from airflow_llm_provider.dataset.reuse import known_answers
+from airflow_llm_provider.dataset.shards import open_shard
+from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.config import EngineConfig
+from airflow_llm_provider.engine.report import EngineReport
+from airflow_llm_provider.engine.retry import RetryConfig
+from airflow_llm_provider.engine.runner import Engine
+from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.jobs.options import CompleteOptions
+from airflow_llm_provider.jobs.progress import ProgressLog
+from airflow_llm_provider.jobs.questions import Questions
+from airflow_llm_provider.jobs.settled import SettledRows, settle
+from airflow_llm_provider.jobs.threshold import check_shard
+from airflow_llm_provider.prices import Pricer
+from airflow_llm_provider.xcom import ShardReference, ShardState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_llm_provider.dataset.plan import Plan
+    from airflow_llm_provider.dataset.reuse import KnownAnswers
+    from airflow_llm_provider.dataset.shards import ShardFile
+    from airflow_llm_provider.engine.call import ModelClient, Outcome
+    from airflow_llm_provider.engine.limiter import Limiter
+
+_log = logging.getLogger(__name__)
+_MOST_ERROR_KINDS = 10
+
+
+class ShardRun:
+    """One try at one shard.
+
+    Every answer is in the journal before the next row is taken note of, so whatever ends the try, the next one asks
+    only the rest. :attr:`state` is valid at any time, also after an exception.
+
+    :param reference: the shard, as the split returned it.
+    :param client: sends requests; closed at the end.
+    :param options: how requests are sent.
+    :param destination: the destination the split was given; needed only when its URI is too long for XCom.
+    :param resolver: from a URL to a filesystem.
+    :param pricer: prices of requests.
+    :param limiter: shares the account's limits; ``None``: only pauses that the endpoint asks for.
+    """
+
+    def __init__(
+        self,
+        reference: ShardReference,
+        *,
+        client: ModelClient,
+        options: CompleteOptions | None = None,
+        destination: str | None = None,
+        resolver: Resolver = resolve,
+        pricer: Pricer | None = None,
+        limiter: Limiter | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._reference = reference
+        self._client = client
+        self._options = options or CompleteOptions()
+        self._destination = destination
+        self._resolver = resolver
+        self._pricer = pricer or Pricer()
+        self._limiter = limiter
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
+        self._log = log or _log
+        self._engine: Engine | None = None
+        self._stop_reason: str | None = None
+        self._settled: SettledRows | None = None
+        self._files: tuple[str, ...] = ()
+        self._status = "failed"
+        self._message: str | None = None
+        self._began = self._clock.monotonic()
+        self._seconds: float | None = None
+
+    def run(self) -> ShardState:
+        """Ask, and return how it went.
+
+        :raises LLMTerminalError: every further request would fail the same way.
+        :raises LLMRetryableError: interrupted, or the endpoint is down; another try goes on where this one stopped.
+        :raises LLMFailureThresholdError: too many rows have no answer.
+        :raises LLMStateError: storage cannot be read or written.
+        """
+        self._began = self._clock.monotonic()
+        try:
+            self._run()
+            self._status = "success"
+        except BaseException as error:
+            self._message = str(error) or type(error).__name__
+            raise
+        finally:
+            self._seconds = self._clock.monotonic() - self._began
+        return self.state
+
+    def stop(self, reason: str) -> None:
+        """End the try soon, keeping every answer; may be called from a signal handler or another thread."""
+        self._stop_reason = reason
+        if self._engine is not None:
+            self._engine.stop(reason)
+
+    @property
+    def state(self) -> ShardState:
+        """How it goes, or went."""
+        report = self._engine.report if self._engine is not None else EngineReport()
+        rows: Counter[str] = Counter(report.rows_by_status)
+        reused = 0
+        if self._settled is not None:
+            reused = self._settled.reused
+            rows.update(self._settled.rows_by_status)
+        pending = self._reference.rows - rows.total()
+        if pending > 0:
+            rows["pending"] = pending
+        seconds = self._clock.monotonic() - self._began if self._seconds is None else self._seconds
+        return ShardState(
+            shard=self._reference,
+            status="interrupted" if self._status == "failed" and self._stop_reason else self._status,
+            rows_by_status=dict(rows),
+            reused=reused,
+            requests=report.requests,
+            retries=report.retries,
+            usage=report.usage,
+            cost_usd=report.cost_usd,
+            seconds=round(seconds, 3),
+            files=self._files,
+            errors=dict(Counter(report.errors).most_common(_MOST_ERROR_KINDS)),
+            message=self._message,
+        )
+
+    def _run(self) -> None:
+        layout, plan_id = Layout.of_plan(
+            self._reference.plan, destination=self._destination, resolver=self._resolver
+        )
+        plan = read_plan(layout, plan_id)
+        with open_shard(layout, self._reference.shard_id) as shard:
+            known = known_answers(layout, plan.entry(self._reference.shard_id), shard.keys)
+            for warning in known.warnings:
+                self._log.warning("%s", warning)
+            judge = AnswerJudge(plan.spec)
+            self._settled = settled = settle(shard.keys, known.answers, judge)
+            self._log.info(
+                "%s: %s rows to ask, %s answers reused",
+                self._reference.label,
+                f"{settled.pending:,}",
+                f"{settled.reused:,}",
+            )
+            self._ask(layout, plan, shard, known, judge)
+
+    def _ask(
+        self, layout: Layout, plan: Plan, shard: ShardFile, known: KnownAnswers, judge: AnswerJudge
+    ) -> None:
+        """Send what is pending and put the finished shard in place."""
+        settled = self._settled
+        assert settled is not None  # noqa: S101 -- set by the only caller
+        outcomes = list(settled.outcomes)
+        keys = shard.keys
+        shard_id = self._reference.shard_id
+        written: tuple[str, ...] = ()
+        if settled.pending:
+            with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
+
+                def keep(outcome: Outcome) -> None:
+                    fingerprint = keys.fingerprints[outcome.index]
+                    assert fingerprint is not None  # noqa: S101 -- rows set aside are never asked
+                    journal.append(Record(fingerprint, keys.occurrences[outcome.index], outcome))
+                    outcomes[outcome.index] = outcome
+
+                asyncio.run(self._converse(Questions(plan.spec, shard, outcomes), judge, keep))
+            written = journal.files
+        finished = [outcome for outcome in outcomes if outcome is not None]
+        if len(finished) < len(outcomes):
+            left = len(outcomes) - len(finished)
+            raise LLMRetryableError(
+                f"stopped with {left:,} of {len(outcomes):,} rows not asked ({self._stop_reason or 'interrupted'}); every "
+                "answer so far is kept, and the next try asks only the rest"
+            )
+        check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
+        self._files = (write_results(layout, shard_id, spec=plan.spec, keys=keys, outcomes=finished),)
+        remove_journal(layout, shard_id, (*known.journal_files, *written))
+
+    async def _converse(
+        self, questions: Questions, judge: AnswerJudge, keep: Callable[[Outcome], None]
+    ) -> None:
+        options = self._options
+        progress = ProgressLog(
+            self._reference.label,
+            rows=self._reference.rows,
+            settled=self._reference.rows - questions.pending,
+            reused=self._settled.reused if self._settled else 0,
+            clock=self._clock,
+            log=self._log,
+        )
+        engine = Engine(
+            self._client,
+            judge,
+            config=EngineConfig(
+                concurrency=options.concurrency,
+                timeout=options.timeout,
+                retry=RetryConfig(
+                    max_attempts=options.max_attempts, max_output_attempts=options.max_output_attempts
+                ),
+            ),
+            price=self._pricer.cost,
+            clock=self._clock,
+            rng=self._rng,
+            observer=progress,
+            limiter=self._limiter,
+        )
+        self._engine = engine
+        if self._stop_reason is not None:
+            engine.stop(self._stop_reason)
+        teller = asyncio.create_task(self._tell(progress))
+        try:
+            await engine.run(questions, keep, total=questions.pending)
+        finally:
+            teller.cancel()
+            with suppress(asyncio.CancelledError):
+                await teller
+            progress.tell()
+            await self._client.aclose()
+
+    async def _tell(self, progress: ProgressLog) -> None:
+        while True:
+            await self._clock.sleep(self._options.progress_interval)
+            progress.tell()
