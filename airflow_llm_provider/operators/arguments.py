@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -39,6 +39,11 @@ def as_location(name: str, value: Any) -> str:
     """
     is_path = isinstance(value, PurePath) or (hasattr(value, "protocol") and hasattr(value, "path"))
     return as_text(name, str(value) if is_path else value)
+
+
+def as_optional_location(name: str, value: Any) -> str | None:
+    """Return a URL or path as a string, or ``None`` for ``None`` and the empty string."""
+    return None if value is None or value == "" else as_location(name, value)
 
 
 def as_optional_text(name: str, value: Any) -> str | None:
@@ -124,13 +129,16 @@ def _hint(value: object) -> str:
     )
 
 
-def check_literals(readers: Mapping[str, Reader], values: Mapping[str, Any]) -> None:
+def check_known(
+    readers: Mapping[str, Reader], values: Mapping[str, Any], *, templated: Collection[str]
+) -> None:
     """Check every value that is already known, so that a wrong one fails the DAG's parse and not its night.
 
+    :param templated: names whose values may be templates.
     :raises LLMInputError: naming the argument, its value and its bound.
     """
     for name, read in readers.items():
-        if not is_deferred(values[name]):
+        if name not in templated or not is_deferred(values[name]):
             read(name, values[name])
 
 

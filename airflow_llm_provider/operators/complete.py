@@ -10,11 +10,12 @@ from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.operators.arguments import (
     as_count,
+    as_optional_location,
     as_optional_share,
     as_optional_text,
     as_seconds,
     as_text,
-    check_literals,
+    check_known,
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
@@ -47,6 +48,7 @@ class CompleteShardOperator(BaseOperator):
 
     :param shard: a shard's reference from :class:`~airflow_llm_provider.operators.shard.ShardDatasetOperator`.
     :param conn_id: connection of the model.
+    :param destination: folder that the split was given, for the rare reference whose URI would not fit into XCom.
     :param storage_conn_id: connection of the storage, for URLs that name none themselves.
     :param concurrency: most requests in flight.
     :param timeout: seconds for one request.
@@ -57,11 +59,12 @@ class CompleteShardOperator(BaseOperator):
     :param progress_interval: seconds between progress lines in the log.
     """
 
-    template_fields: Sequence[str] = ("conn_id", "storage_conn_id")
+    template_fields: Sequence[str] = ("conn_id", "destination", "storage_conn_id")
     ui_color = "#e6f4ea"
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         "conn_id": as_text,
+        "destination": as_optional_location,
         "storage_conn_id": as_optional_text,
         "concurrency": as_count,
         "timeout": as_seconds,
@@ -76,6 +79,7 @@ class CompleteShardOperator(BaseOperator):
         *,
         shard: Mapping[str, Any],
         conn_id: str = LLMHook.default_conn_name,
+        destination: Any = None,
         storage_conn_id: str | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
         timeout: float = 60.0,
@@ -85,10 +89,11 @@ class CompleteShardOperator(BaseOperator):
         progress_interval: float = 10.0,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("pool_slots", concurrency)
+        kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
         super().__init__(**kwargs)
         self.shard = shard
         self.conn_id = conn_id
+        self.destination = destination
         self.storage_conn_id = storage_conn_id
         self.concurrency = concurrency
         self.timeout = timeout
@@ -98,7 +103,7 @@ class CompleteShardOperator(BaseOperator):
         self.progress_interval = progress_interval
         self._run: ShardRun | None = None
         self._kill_reason: str | None = None
-        check_literals(self._READERS, vars(self))
+        check_known(self._READERS, vars(self), templated=self.template_fields)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
@@ -107,7 +112,7 @@ class CompleteShardOperator(BaseOperator):
         The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
         """
         known = {name: value for name, value in kwargs.items() if name in cls._READERS}
-        check_literals({name: cls._READERS[name] for name in known}, known)
+        check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
@@ -136,6 +141,7 @@ class CompleteShardOperator(BaseOperator):
 
     def _start(self, reference: ShardReference) -> ShardRun:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
+        from airflow_llm_provider.dataset.layout import PLANS  # noqa: PLC0415 -- as above
         from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
 
         arguments = read_all(self._READERS, vars(self))
@@ -151,8 +157,10 @@ class CompleteShardOperator(BaseOperator):
                 failure_threshold=arguments["failure_threshold"],
                 progress_interval=arguments["progress_interval"],
             ),
+            # A whole URI is right by itself, whatever the template of the destination renders to by now.
+            destination=arguments["destination"] if reference.plan.startswith(PLANS) else None,
             resolver=storage_resolver(arguments["storage_conn_id"]),
-            pricer=Pricer(hook.endpoint.prices),
+            pricer=Pricer(hook.endpoint.prices, base_url=hook.endpoint.base_url),
             log=cast("logging.Logger", self.log),
         )
 

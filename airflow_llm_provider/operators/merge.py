@@ -14,7 +14,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_share,
     as_optional_text,
     as_text,
-    check_literals,
+    check_known,
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
@@ -71,7 +71,7 @@ class MergeShardsOperator(BaseOperator):
         self.states = states
         self.storage_conn_id = storage_conn_id
         self.failure_threshold = failure_threshold
-        check_literals(self._READERS, vars(self))
+        check_known(self._READERS, vars(self), templated=self.template_fields)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the shards and return the run's summary."""
@@ -81,7 +81,6 @@ class MergeShardsOperator(BaseOperator):
             )
         with no_hopeless_retries():
             summary = self._merge()
-        self._report(summary)
         result = summary.to_json()
         self._emit_events(context, summary.destination, result)
         return result
@@ -116,22 +115,6 @@ class MergeShardsOperator(BaseOperator):
                 len(items),
             )
         return states
-
-    def _report(self, summary: RunSummary) -> None:
-        self.log.info(
-            "%s rows of %s shards in %s: %s. This run sent %s requests (%s retries), reused %s rows, cost %s",
-            f"{summary.rows:,}",
-            f"{summary.shards:,}",
-            summary.destination,
-            ", ".join(f"{count:,} {status}" for status, count in sorted(summary.rows_by_status.items()))
-            or "none",
-            f"{summary.requests:,}",
-            f"{summary.retries:,}",
-            f"{summary.reused:,}",
-            "unknown" if summary.cost_usd is None else f"$ {summary.cost_usd:,.4f}",
-        )
-        if summary.rejects is not None:
-            self.log.warning("Rows without an answer are in %s", summary.rejects)
 
     def _emit_events(self, context: Context, destination: str, extra: dict[str, Any]) -> None:
         events = context["outlet_events"]

@@ -19,7 +19,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_count,
     as_optional_text,
     as_text,
-    check_literals,
+    check_known,
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_llm_provider.jobs import SplitOptions, SplitResult
+    from airflow_llm_provider.prices import Pricer
 
 #: XCom key of the estimate: rows, shards, tokens and dollars, also after a dry run.
 ESTIMATE_KEY = "estimate"
@@ -148,18 +149,16 @@ class ShardDatasetOperator(BaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Split the dataset and return the references of its shards; none after a dry run."""
         with no_hopeless_retries():
-            arguments = read_all(self._READERS, vars(self))
-            result = self._split(arguments)
-        self._report(result, dry_run=arguments["dry_run"])
+            result = self._split(read_all(self._READERS, vars(self)))
         if self.do_xcom_push:
-            context["ti"].xcom_push(ESTIMATE_KEY, dataclasses.asdict(result.estimate))
-            context["ti"].xcom_push(PLAN_KEY, NO_PLAN if arguments["dry_run"] else result.plan_uri)
-        return [] if arguments["dry_run"] else [reference.to_json() for reference in result.references]
+            context["ti"].xcom_push(ESTIMATE_KEY, result.estimate.to_json())
+            context["ti"].xcom_push(PLAN_KEY, result.plan_uri or NO_PLAN)
+        return [reference.to_json() for reference in result.references]
 
     def _check(self) -> None:
         if not isinstance(self.spec, CompletionSpec):
             raise LLMInputError(f"spec is a {type(self.spec).__name__}: give a CompletionSpec")
-        check_literals(self._READERS, vars(self))
+        check_known(self._READERS, vars(self), templated=self.template_fields)
 
     def _split(self, arguments: Mapping[str, Any]) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
@@ -175,36 +174,24 @@ class ShardDatasetOperator(BaseOperator):
             arguments["destination"],
             options=_options(jobs.SplitOptions, arguments),
             resolver=storage_resolver(arguments["storage_conn_id"]),
-            prices=self._prices(arguments),
+            pricer=self._pricer(arguments),
             log=cast("logging.Logger", self.log),
         )
 
-    def _prices(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the connection's prices, which also finds a missing connection before the dataset is read."""
+    def _pricer(self, arguments: Mapping[str, Any]) -> Pricer:
+        """Return the prices at the connection's endpoint, which also finds a missing connection early."""
+        from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
+
         if arguments["conn_id"] is None:
-            return {}
+            return Pricer()
         try:
-            return LLMHook(arguments["conn_id"]).endpoint.prices
+            endpoint = LLMHook(arguments["conn_id"]).endpoint
         except LLMInputError as error:
             if not arguments["dry_run"]:
                 raise
             self.log.warning("A real run would fail: %s", error)
-            return {}
-
-    def _report(self, result: SplitResult, *, dry_run: bool) -> None:
-        estimate = result.estimate
-        self.log.info(
-            "%s rows in %s shards: %s prompt tokens in, at most %s tokens out, %s; %s rows answered earlier, %s set aside",
-            f"{estimate.rows:,}",
-            f"{estimate.shards:,}",
-            f"{estimate.prompt_tokens:,}",
-            f"{estimate.max_completion_tokens:,}",
-            _dollars(estimate.cost_low_usd, estimate.cost_high_usd),
-            f"{estimate.reused_rows:,}",
-            f"{sum(estimate.set_aside.values()):,}",
-        )
-        if dry_run:
-            self.log.info("Dry run: nothing was written or sent. Run without dry_run to do it")
+            return Pricer()
+        return Pricer(endpoint.prices, base_url=endpoint.base_url)
 
 
 def _options(cls: type[SplitOptions], arguments: Mapping[str, Any]) -> SplitOptions:
@@ -216,9 +203,3 @@ def _options(cls: type[SplitOptions], arguments: Mapping[str, Any]) -> SplitOpti
     return cls(
         **{name: value for name, value in arguments.items() if name in names} | {"max_shards": max_shards}
     )
-
-
-def _dollars(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return "cost unknown (the model's price is not known; set prices on the connection)"
-    return f"$ {low:,.4f} to {high:,.4f}"

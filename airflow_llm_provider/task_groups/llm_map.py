@@ -51,6 +51,7 @@ _SPLIT_ARGUMENTS = (
 )
 _COMPLETE_ARGUMENTS = (
     "conn_id",
+    "destination",
     "storage_conn_id",
     "concurrency",
     "timeout",
@@ -158,7 +159,7 @@ def llm_map(
     group = _new_group(group_id, default_args, tooltip)
     common = {} if retries is None else {"retries": retries}
     with _errors_of(group), group:
-        _check(group, unknown, spec)
+        _check(group, unknown)
         group.asset = _asset(group, asset=asset)
         group.split = ShardDatasetOperator(
             task_id="split",
@@ -166,6 +167,8 @@ def llm_map(
             do_xcom_push=True,
             **{**_picked(arguments, _SPLIT_ARGUMENTS), **common, **(split_kwargs or {})},
         )
+        # A template that cannot be compiled fails here, an unknown column in the split, which knows the columns.
+        PromptTemplate(spec)
         group.complete = CompleteShardOperator.partial(
             task_id="complete",
             **{
@@ -208,7 +211,7 @@ def _errors_of(group: LLMTaskGroup) -> Iterator[None]:
         raise LLMInputError(f"DAG {group.dag.dag_id!r}, llm_map {group.group_id!r}: {error}") from error
 
 
-def _check(group: LLMTaskGroup, unknown: Mapping[str, Any], spec: CompletionSpec) -> None:
+def _check(group: LLMTaskGroup, unknown: Mapping[str, Any]) -> None:
     known = [name for name in inspect.signature(llm_map).parameters if name != "unknown"]
     for name in unknown:
         close = difflib.get_close_matches(name, known, n=1)
@@ -223,7 +226,6 @@ def _check(group: LLMTaskGroup, unknown: Mapping[str, Any], spec: CompletionSpec
             "it is inside a mapped task group, where Airflow maps no further tasks: call llm_map once for each item in "
             "a Python loop, or give one source that covers all items"
         )
-    PromptTemplate(spec)
 
 
 def _asset(group: LLMTaskGroup, *, asset: Asset | AssetAlias | str | bool) -> Asset | AssetAlias | None:

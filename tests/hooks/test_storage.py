@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.io import store
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.hooks.storage import storage_resolver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class TestStorageResolver:
+    @pytest.mark.parametrize("url", ["{}/in/a b?.csv", "file://{}/in/a b?.csv"])
+    def test_reads_local_paths_and_file_urls_alike(self, tmp_path: Path, url: str) -> None:
+        filesystem, path = storage_resolver("ignored_for_local_files")(url.format(tmp_path))
+        assert isinstance(filesystem, LocalFileSystem)
+        assert path == f"{tmp_path}/in/a b?.csv"
+
+    def test_keeps_globs_and_at_signs_in_paths(self) -> None:
+        _, path = storage_resolver()("file:///data/user@example.com/*/[ab]?.parquet")
+        assert path == "/data/user@example.com/*/[ab]?.parquet"
+
+    def test_falls_back_on_fsspec_for_schemes_without_an_airflow_provider(self) -> None:
+        filesystem, path = storage_resolver()("memory://bucket/key")
+        assert isinstance(filesystem, MemoryFileSystem)
+        assert path == "/bucket/key"
+
+    def test_a_connection_without_a_provider_to_use_it_is_refused(self) -> None:
+        with pytest.raises(LLMInputError, match=r"apache-airflow-providers-amazon\[s3fs\]"):
+            storage_resolver("my_aws")("s3://bucket/key")
+
+    def test_a_scheme_that_nobody_serves_is_refused(self) -> None:
+        with pytest.raises(LLMInputError, match="nosuch://"):
+            storage_resolver()("nosuch://bucket/key")
+
+    @pytest.mark.parametrize(
+        ("url", "conn_id"),
+        [("s3://bucket/in/*.csv", "from_argument"), ("s3://from_url@bucket/in/*.csv", "from_url")],
+    )
+    def test_uses_the_connection_in_the_url_before_its_own(
+        self, monkeypatch: pytest.MonkeyPatch, url: str, conn_id: str
+    ) -> None:
+        seen: list[Any] = []
+
+        class Registered(MemoryFileSystem):
+            protocol = "s3"
+
+        def attach(scheme: str, conn_id: str | None) -> store.ObjectStore:
+            seen.append((scheme, conn_id))
+            return store.ObjectStore(scheme, conn_id, fs=Registered())
+
+        monkeypatch.setattr("airflow.sdk.io.has_fs", lambda scheme: scheme == "s3")
+        monkeypatch.setattr("airflow.sdk.io.attach", attach)
+        _, path = storage_resolver("from_argument")(url)
+        assert seen == [("s3", conn_id)]
+        assert path.lstrip("/").removeprefix("s3://") == "bucket/in/*.csv"
