@@ -15,18 +15,25 @@ _REFUSED = frozenset({401, 403})
 _MODELS_SHOWN = 3
 
 
-def probe(base_url: str, headers: Mapping[str, str], *, timeout: float = 10.0) -> tuple[bool, str]:
+def probe(
+    base_url: str,
+    headers: Mapping[str, str],
+    *,
+    timeout: float = 10.0,
+    transport: httpx.BaseTransport | None = None,
+) -> tuple[bool, str]:
     """List the models at ``base_url``; where there is no such list, send a request too empty to be answered.
 
     :param base_url: URL before ``/models`` and ``/chat/completions``.
     :param headers: HTTP headers, the key among them.
     :param timeout: seconds for each of the at most two requests.
+    :param transport: what carries the requests; ``None``: the network.
     :return: whether a model can be asked there, and a sentence for a person, without secrets.
     """
     import httpx  # noqa: PLC0415 -- costs time that building a DAG need not pay
 
     try:
-        with httpx.Client(headers=dict(headers), timeout=timeout) as client:
+        with httpx.Client(headers=dict(headers), timeout=timeout, transport=transport) as client:
             models = client.get(f"{base_url}/models")
             if models.status_code in _NO_METHOD:
                 return _without_model_list(client.post(f"{base_url}/chat/completions", json={}), base_url)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.hooks.llm import LLMHook
+
+KEY = "sk-very-secret-0123456789"
+
+
+class Connections:
+    """Connections in the environment, as Airflow itself reads them there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def add(self, conn_id: str = "llm_default", **fields: Any) -> None:
+        value = json.dumps({"conn_type": "llm", "host": "http://127.0.0.1:1/v1", **fields})
+        self._monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Connections:
+    return Connections(monkeypatch)
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was given to Airflow's masker."""
+    values: list[str] = []
+    monkeypatch.setattr("airflow.sdk.log.mask_secret", values.append)
+    return values
+
+
+class TestEndpoint:
+    def test_comes_from_the_connection(self, connections: Connections) -> None:
+        connections.add("mine", host="http://127.0.0.1:8080/v1", password=KEY)
+        endpoint = LLMHook("mine").endpoint
+        assert (endpoint.base_url, endpoint.api_key) == ("http://127.0.0.1:8080/v1", KEY)
+
+    def test_a_missing_connection_says_how_to_create_it(self) -> None:
+        with pytest.raises(LLMInputError, match="airflow connections add nobody --conn-type llm"):
+            _ = LLMHook("nobody").endpoint
+
+    def test_a_connection_of_airflows_openai_provider_works(self, connections: Connections) -> None:
+        connections.add(conn_type="openai", host="", password=KEY)
+        assert LLMHook().endpoint.base_url == "https://api.openai.com/v1"
+
+    def test_a_connection_of_another_kind_is_refused(self, connections: Connections) -> None:
+        connections.add(conn_type="postgres")
+        with pytest.raises(LLMInputError, match="of type 'postgres': use one of type llm or openai"):
+            _ = LLMHook().endpoint
+
+    def test_secrets_beyond_the_password_are_masked(
+        self, connections: Connections, masked: list[str]
+    ) -> None:
+        headers = {"X-Api-Key": "header-secret", "X-Team": "search"}
+        connections.add(
+            conn_type="openai",
+            extra=json.dumps({"openai_client_kwargs": {"api_key": KEY, "default_headers": headers}}),
+        )
+        _ = LLMHook().endpoint
+        assert {KEY, "header-secret"} <= {value for value in masked if isinstance(value, str)}
+        assert "search" not in masked
+
+
+class TestClient:
+    def test_talks_to_the_endpoint(self, connections: Connections) -> None:
+        connections.add(password=KEY)
+        assert LLMHook().get_client(concurrency=4) is not None
+        assert LLMHook().get_conn() is not None
+
+
+class TestTestConnection:
+    def test_reports_a_wrong_connection_instead_of_raising(self) -> None:
+        works, text = LLMHook("nobody").test_connection()
+        assert not works
+        assert "does not exist" in text
+
+    def test_reports_a_server_that_is_not_there(self, connections: Connections) -> None:
+        connections.add(password=KEY, extra=json.dumps({"organization": "org-1", "project": "proj-1"}))
+        works, text = LLMHook().test_connection()
+        assert not works
+        assert "http://127.0.0.1:1/v1 cannot be reached" in text
+        assert KEY not in text
