@@ -1,0 +1,201 @@
+"""The limiter of one account and model: the bucket, shared through a backend, with a queue of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.engine.call import FailureKind
+from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.limiter import (
+    AccountHaltedError,
+    Cost,
+    CostExceedsLimitError,
+    Reservation,
+)
+from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
+from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooLarge
+from airflow_llm_provider.engine.limits.hints import per_minute
+from airflow_llm_provider.engine.limits.output import OutputLength
+from airflow_llm_provider.engine.limits.rate_limits import RateLimits
+from airflow_llm_provider.engine.limits.state import UNLIMITED
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.call import RateHint
+    from airflow_llm_provider.engine.limits.backend import Backend
+
+#: Seconds ahead for which capacity is taken: long enough to hide a late timer, short enough that little is lost with
+#: a sender that dies, and that capacity given back meanwhile is not missed.
+_HORIZON = 0.25
+#: The same as a share of a short window.
+_HORIZON_SHARE = 1 / 64
+#: Seconds after which whoever is first in the queue looks again whether others gave something back.
+_LOOK_AGAIN = 0.25
+#: Share of the window after which the first in the queue takes capacity however far ahead: a request that is large
+#: against the limit would otherwise never find enough at once, while smaller ones of other senders do.
+_PATIENCE_SHARE = 0.25
+#: Slot of a request that nobody named: older than any, so that only the limits count of what was said about it.
+_UNKNOWN_SLOT = -1
+#: A rest of waiting that is not worth a timer, in seconds.
+_NEGLIGIBLE = 0.001
+#: Failures that stop everyone, by the numbers that they are shared as.
+_HALTS = (FailureKind.CONFIGURATION, FailureKind.QUOTA, FailureKind.AUTHENTICATION)
+
+
+class _Ticket:
+    """What a reservation holds at the moment."""
+
+    __slots__ = ("grant", "last")
+
+    def __init__(self) -> None:
+        self.grant: Grant | None = None
+        # Kept after the grant is settled: the endpoint's words about the request come later.
+        self.last: Grant | None = None
+
+
+class AccountLimiter:
+    """Implements :class:`~airflow_llm_provider.engine.limiter.Limiter` on any backend.
+
+    Callers of one limiter queue in the order in which they came; the first in the queue asks the backend. During a
+    pause nobody holds capacity: :meth:`reserve` returns the rest of the pause, and :meth:`recheck` takes it then.
+
+    :param backend: where the state is shared; by default, by whoever uses this very object.
+    :param limits: what is known of the limits.
+    """
+
+    def __init__(
+        self, backend: Backend | None = None, *, limits: RateLimits | None = None, clock: Clock | None = None
+    ) -> None:
+        self._limits = limits or RateLimits()
+        self._terms = self._limits.terms
+        self._clock = clock or SystemClock()
+        self._backend = backend or LocalBackend(
+            MemoryStore(window=self._terms.window, now=self._clock.monotonic()), clock=self._clock
+        )
+        self._output = OutputLength()
+        self._turn = asyncio.Lock()
+        self._since = UNLIMITED
+        self._horizon = min(_HORIZON, _HORIZON_SHARE * self._terms.window)
+
+    async def reserve(self, cost: Cost) -> Reservation:
+        """Wait for this caller's turn, take ``cost`` and say how long to wait before sending."""
+        ticket = _Ticket()
+        wait = await self._fund(ticket, cost)
+        return Reservation(cost=cost, wait=wait, token=ticket)
+
+    async def recheck(self, reservation: Reservation) -> float:
+        """Return how many more seconds to wait; gives up capacity that a pause has overtaken, and takes new."""
+        ticket = _ticket(reservation)
+        if ticket.grant is not None:
+            overtaken, now = await self._backend.overtaken(ticket.grant)
+            if not overtaken:
+                rest = ticket.grant.at - now
+                return rest if rest > _NEGLIGIBLE else 0.0
+            await self.cancel(reservation)
+        return await self._fund(ticket, reservation.cost)
+
+    async def settle(self, reservation: Reservation, used: Cost) -> None:
+        """Replace the reserved cost by the real one.
+
+        :param used: a cost that still has an ``output_cap`` says nothing new: what is reserved stays.
+        """
+        ticket = _ticket(reservation)
+        grant, ticket.grant = ticket.grant, None
+        if grant is None:
+            return
+        self._output.ended()
+        if used.output_cap:
+            return
+        cost = reservation.cost
+        if used.tokens:
+            self._output.learn(used.tokens - (cost.tokens - cost.output_cap))
+        tokens = used.tokens - grant.tokens
+        if self._limits.reserve == "cap" and used.tokens:
+            tokens = max(0.0, tokens)
+        requests = float(used.requests - 1)
+        if tokens or requests:
+            await self._backend.settle(grant.slot, requests, tokens)
+
+    async def cancel(self, reservation: Reservation) -> None:
+        """Give back what was taken for a request that never went out."""
+        ticket = _ticket(reservation)
+        grant, ticket.grant = ticket.grant, None
+        if grant is not None:
+            self._output.ended()
+            await self._backend.give_back(grant)
+
+    async def pause(self, seconds: float, *, reservation: Reservation | None = None) -> None:
+        """Hold back everyone for ``seconds`` and learn what rate the account takes."""
+        last = None if reservation is None else _ticket(reservation).last
+        await self._backend.refuse(self._terms, granted_at=None if last is None else last.at, seconds=seconds)
+
+    async def observe(self, rate: RateHint, *, reservation: Reservation | None = None) -> None:
+        """Take in the endpoint's limits and what it has left, when limits are to be learned."""
+        if not self._limits.auto:
+            return
+        last = None if reservation is None else _ticket(reservation).last
+        await self._backend.observe(
+            _UNKNOWN_SLOT if last is None else last.slot, per_minute(rate, window=self._terms.window)
+        )
+
+    async def halt(self, kind: FailureKind) -> None:
+        """Stop everyone who sends on this account now; whoever begins later finds out anew."""
+        await self._backend.halt(_HALTS.index(kind))
+
+    async def aclose(self) -> None:
+        """Hand over what is not yet written and close connections."""
+        await self._backend.aclose()
+
+    async def _fund(self, ticket: _Ticket, cost: Cost) -> float:
+        """Take capacity for the ticket and return the wait; without capacity when a pause is the reason."""
+        async with self._turn:
+            patience = self._clock.monotonic() + _PATIENCE_SHARE * self._terms.window
+            while True:
+                answer = await self._backend.take(
+                    self._terms,
+                    tokens=self._tokens(cost),
+                    least=self._least(cost),
+                    horizon=self._horizon if self._clock.monotonic() < patience else UNLIMITED,
+                    since=self._since,
+                )
+                if isinstance(answer, Later):
+                    if answer.paused:
+                        return answer.at - answer.now
+                    rest = answer.at - answer.now - self._horizon / 2
+                    await self._clock.sleep(min(max(rest, _NEGLIGIBLE), _LOOK_AGAIN))
+                    continue
+                grant = _granted(answer, self._least(cost))
+                self._since = min(self._since, grant.made)
+                ticket.grant = ticket.last = grant
+                self._output.sent()
+                wait = grant.at - grant.made
+                return wait if wait > _NEGLIGIBLE else 0.0
+
+    def _tokens(self, cost: Cost) -> float:
+        if self._limits.reserve == "cap":
+            return cost.tokens
+        return cost.tokens - cost.output_cap + self._output.expected(cost.output_cap)
+
+    def _least(self, cost: Cost) -> float:
+        return cost.tokens if self._limits.reserve == "cap" else cost.tokens - cost.output_cap
+
+
+def _granted(answer: Grant | TooLarge | Halted, least: float) -> Grant:
+    if isinstance(answer, Halted):
+        raise AccountHaltedError(_HALTS[answer.kind])
+    if isinstance(answer, TooLarge):
+        raise CostExceedsLimitError(
+            "request_exceeds_tpm",
+            f"The request takes at least {least:.0f} tokens of a limit of {answer.max_tokens:.0f} a window, so it can "
+            "never be sent: shorten it, or raise tokens_per_minute of the connection",
+        )
+    return answer
+
+
+def _ticket(reservation: Reservation) -> _Ticket:
+    ticket = reservation.token
+    if not isinstance(ticket, _Ticket):
+        raise TypeError(
+            f"this reservation was made by another limiter: its token is a {type(ticket).__name__}"
+        )
+    return ticket

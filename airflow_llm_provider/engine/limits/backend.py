@@ -1,0 +1,173 @@
+"""Where the shared numbers live: the seam between the limiter and memory, a file, Redis."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.limits import bucket, hints
+from airflow_llm_provider.engine.limits.state import LENGTH, initialise
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.call import RateHint
+    from airflow_llm_provider.engine.limits.bucket import Answer, Grant, Terms
+    from airflow_llm_provider.engine.limits.state import State
+
+
+class Backend(Protocol):
+    """Runs the bucket's steps on the shared state, each as one atomic step on the backend's own time.
+
+    A backend that cannot do so raises; it never answers as if there were no limit.
+    """
+
+    async def take(
+        self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
+    ) -> Answer:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.take`."""
+        ...
+
+    async def settle(self, slot: int, requests: float, tokens: float) -> None:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.settle`; may be put off until the next step."""
+        ...
+
+    async def give_back(self, grant: Grant) -> None:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.give_back`."""
+        ...
+
+    async def overtaken(self, grant: Grant) -> tuple[bool, float]:
+        """Tell whether a pause or a halt began after the grant was made, and the time."""
+        ...
+
+    async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.refuse`; granted at ``None``: now."""
+        ...
+
+    async def observe(self, slot: int, hint: RateHint) -> None:
+        """Run :func:`~airflow_llm_provider.engine.limits.hints.observe`; may be put off until the next step."""
+        ...
+
+    async def halt(self, kind: int) -> None:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.halt`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Write what was put off and close what is open."""
+        ...
+
+
+class Store(Protocol):
+    """Holds one state on this machine."""
+
+    def peek(self) -> State:
+        """Return the state to look at, unlocked."""
+        ...
+
+    async def lock(self) -> State:
+        """Return the state once nobody else writes to it."""
+        ...
+
+    def unlock(self) -> None:
+        """Let others write."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class LocalBackend:
+    """A backend on this machine's monotonic clock: the steps run here, on the store's numbers."""
+
+    def __init__(self, store: Store, *, clock: Clock | None = None) -> None:
+        self._store = store
+        self._now = (clock or SystemClock()).monotonic
+
+    async def take(
+        self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
+    ) -> Answer:
+        """Take one request and its tokens."""
+        state = await self._store.lock()
+        try:
+            return bucket.take(
+                state, terms, tokens=tokens, least=least, horizon=horizon, since=since, now=self._now()
+            )
+        finally:
+            self._store.unlock()
+
+    async def settle(self, slot: int, requests: float, tokens: float) -> None:
+        """Correct a grant."""
+        state = await self._store.lock()
+        try:
+            bucket.settle(state, slot, requests, tokens)
+        finally:
+            self._store.unlock()
+
+    async def give_back(self, grant: Grant) -> None:
+        """Undo a grant."""
+        state = await self._store.lock()
+        try:
+            bucket.give_back(state, grant.slot, grant.tokens, grant.made)
+        finally:
+            self._store.unlock()
+
+    async def overtaken(self, grant: Grant) -> tuple[bool, float]:
+        """Look, without a lock: a pause that begins at this very moment is one that the request just missed."""
+        return bucket.is_overtaken(self._store.peek(), grant.made), self._now()
+
+    async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
+        """Hold back everyone, and learn."""
+        state = await self._store.lock()
+        try:
+            now = self._now()
+            bucket.refuse(
+                state, terms, granted_at=now if granted_at is None else granted_at, seconds=seconds, now=now
+            )
+        finally:
+            self._store.unlock()
+
+    async def observe(self, slot: int, hint: RateHint) -> None:
+        """Take in what the endpoint said."""
+        state = await self._store.lock()
+        try:
+            hints.observe(state, slot, hint)
+        finally:
+            self._store.unlock()
+
+    async def halt(self, kind: int) -> None:
+        """Stop everyone."""
+        state = await self._store.lock()
+        try:
+            bucket.halt(state, kind, self._now())
+        finally:
+            self._store.unlock()
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+class MemoryStore:
+    """A state in this process; threads of it may share the store."""
+
+    def __init__(self, *, window: float = 60.0, now: float | None = None) -> None:
+        self._state = array("d", bytes(8 * LENGTH))
+        self._lock = threading.Lock()
+        initialise(self._state, window=window, now=SystemClock().monotonic() if now is None else now)
+
+    def peek(self) -> State:
+        """Return the state, unlocked."""
+        return self._state
+
+    async def lock(self) -> State:
+        """Return the state; another thread holds it for microseconds only."""
+        self._lock.acquire()
+        return self._state
+
+    def unlock(self) -> None:
+        """Let other threads write."""
+        self._lock.release()
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,138 @@
+"""The rate that an account turns out to take, learned from its refusals.
+
+An endpoint that states no limits is sent as much as anyone wants until it refuses. Then three numbers tell its rate:
+the requests it accepted since the last pause (granted minus refused), the seconds that took, and how long it asks to
+wait. A limit of N in w seconds that is used up at once shows as N accepted and a wait of about w; one that is used up
+steadily shows as N accepted in the time gone by. So the rate is ``accepted / max(seconds, wait)``, and 3 % less is
+sent. Refusals that come in later belong to the same episode: they lower the count, not the rate a second time.
+
+After the pause the learned rate holds and grows with the cube of time, as in TCP CUBIC: flat at first, doubled after
+``RATE_CALM`` seconds. When the next refusal confirms the rate, that time doubles, so a steady endpoint is probed ever
+more seldom. An episode in which nothing was accepted says nothing about the rate: sending starts anew at a few
+requests a second and doubles every quarter second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.engine.limits.state import (
+    CYCLE_AT,
+    CYCLE_GRANTS,
+    EPISODE_CEILING,
+    EPISODE_GRANTS,
+    EPISODE_PAUSE,
+    EPISODE_RATE,
+    EPISODE_REFUSED,
+    EPISODE_SECONDS,
+    FIRST_CALM,
+    LAST_AT,
+    PAUSE_BEGAN,
+    PAUSED_UNTIL,
+    RATE_AT,
+    RATE_BASE,
+    RATE_CALM,
+    RATE_CEILING,
+    UNLIMITED,
+)
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.limits.state import State
+
+#: Share of the observed rate that is used.
+_CAUTION = 0.97
+#: One episode lowers a rate to no less than this share of it.
+_DEEPEST_CUT = 0.5
+#: Requests a second after an episode in which nothing was accepted.
+_BARREN_RATE = 8.0
+#: The lowest rate ever learned, in requests a second: three a minute.
+_LOWEST_RATE = 0.05
+#: Seconds in which the base rate doubles, and how often at most.
+_DOUBLING = 0.25
+_DOUBLINGS = 40.0
+#: A learned rate that is at least this share of the previous one confirms it.
+_CONFIRMED = 0.8
+#: The longest time until a learned rate doubles by itself, in seconds.
+_LONGEST_CALM = 1920.0
+#: No cycle counts as shorter than this, in seconds.
+_SHORTEST_CYCLE = 0.05
+#: Seconds without a grant after which a cycle starts anew: nothing was held back in them.
+_IDLE = 2.0
+#: The longest pause that is believed, in seconds: a day, as for a daily quota.
+_LONGEST_PAUSE = 86_400.0
+
+
+def rate_at(state: State, when: float) -> float:
+    """Return the requests a second that the account may be sent at ``when``, as far as is known."""
+    grown = max(0.0, when - state[RATE_AT])
+    base: float = state[RATE_BASE] * 2.0 ** min(grown / _DOUBLING, _DOUBLINGS)
+    ceiling: float = state[RATE_CEILING] * (1.0 + (grown / state[RATE_CALM]) ** 3)
+    return min(base, ceiling, UNLIMITED)
+
+
+def note_grant(state: State, at: float) -> None:
+    """Count a request that goes out at ``at``; to be called before ``LAST_AT`` moves there."""
+    idle = at - max(state[LAST_AT], state[CYCLE_AT])
+    if idle > _IDLE:
+        state[CYCLE_AT] = at
+        state[CYCLE_GRANTS] = 0.0
+        # A learned rate grows while it is used, not overnight.
+        if state[RATE_CEILING] < UNLIMITED:
+            state[RATE_AT] += idle
+    state[CYCLE_GRANTS] += 1.0
+
+
+def forget_grant(state: State, made: float) -> None:
+    """Count a request no longer: it never went out."""
+    if made > state[PAUSE_BEGAN]:
+        state[CYCLE_GRANTS] = max(0.0, state[CYCLE_GRANTS] - 1.0)
+    elif state[EPISODE_GRANTS] > 0:
+        state[EPISODE_GRANTS] -= 1.0
+        _learn(state)
+
+
+def refuse(state: State, granted_at: float, seconds: float, known_rate: float, now: float) -> None:
+    """Take in that the endpoint refused a request, and hold back everyone.
+
+    :param granted_at: when the refused request was let out.
+    :param seconds: how long everyone waits; 0: no longer than they do already.
+    :param known_rate: requests a second by the limits that are known; a cut goes no deeper than half of them.
+    """
+    if granted_at > state[PAUSE_BEGAN]:
+        _begin_episode(state, known_rate, now)
+    elif now > state[PAUSED_UNTIL]:
+        seconds = 0.0  # a straggler: its wait is over, the news it brings is the count
+    state[EPISODE_REFUSED] += 1.0
+    until = now + min(seconds, _LONGEST_PAUSE)
+    if until > state[PAUSED_UNTIL]:
+        state[PAUSED_UNTIL] = state[CYCLE_AT] = state[RATE_AT] = until
+        state[EPISODE_PAUSE] = until - state[PAUSE_BEGAN]
+    _learn(state)
+
+
+def _begin_episode(state: State, known_rate: float, now: float) -> None:
+    """Close the cycle that the refusal ends."""
+    learned = state[RATE_CEILING] < UNLIMITED
+    state[EPISODE_RATE] = min(known_rate, rate_at(state, now)) if learned else known_rate
+    state[EPISODE_CEILING] = state[RATE_CEILING]
+    state[EPISODE_GRANTS] = state[CYCLE_GRANTS]
+    state[EPISODE_SECONDS] = max(0.0, now - state[CYCLE_AT])
+    state[EPISODE_REFUSED] = state[EPISODE_PAUSE] = state[CYCLE_GRANTS] = 0.0
+    state[PAUSE_BEGAN] = state[CYCLE_AT] = now
+    state[RATE_CALM] = min(state[RATE_CALM] * 2.0, _LONGEST_CALM) if learned else FIRST_CALM
+
+
+def _learn(state: State) -> None:
+    """Set the rate by what the episode has shown so far; more of its refusals may follow."""
+    before = state[EPISODE_RATE]
+    accepted = state[EPISODE_GRANTS] - state[EPISODE_REFUSED]
+    if accepted <= 0:
+        state[RATE_BASE] = _BARREN_RATE
+        state[RATE_CEILING] = max(_LOWEST_RATE, before * _DEEPEST_CUT) if before < UNLIMITED else UNLIMITED
+        return
+    rate = _CAUTION * accepted / max(state[EPISODE_SECONDS], state[EPISODE_PAUSE], _SHORTEST_CYCLE)
+    if before < UNLIMITED:
+        rate = min(max(rate, before * _DEEPEST_CUT), before * _CAUTION)
+    state[RATE_BASE] = state[RATE_CEILING] = max(rate, _LOWEST_RATE)
+    if rate < _CONFIRMED * state[EPISODE_CEILING]:
+        state[RATE_CALM] = FIRST_CALM
