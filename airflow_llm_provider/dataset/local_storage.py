@@ -71,7 +71,8 @@ class LocalStorage(Storage):
         del stack
         return pq.ParquetFile(self.path(name), pre_buffer=False, buffer_size=PARQUET_BUFFER)
 
-    def _remove_folder(self, folder: str) -> None:
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder if it is empty."""
         try:
             Path(self.path(folder)).rmdir()
         except FileNotFoundError:

@@ -186,7 +186,7 @@ class Plan:
             settings=SplitSettings(**value["settings"]),
             estimate=value["estimate"],
             input_schema=schema,
-            source=value["source"],
+            source=tuple(value["source"]),
             shards=tuple(shards),
         )
 

@@ -160,10 +160,10 @@ class Storage:
                 self.delete(name)
             else:
                 self.delete_folder(name)
-        self._remove_folder(folder)
+        self.remove_folder(folder)
 
-    def _remove_folder(self, folder: str) -> None:
-        """Object stores have no folders of their own."""
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder if it is empty. Object stores have no folders of their own."""
 
     def move(self, old: str, new: str) -> None:
         """Move a file, in the place of an older one. Readers see one or the other."""

@@ -1,0 +1,46 @@
+"""What meets in a split: rows from a source, and what its caller found out about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+
+class RowSource(Protocol):
+    """What the split needs of a source."""
+
+    schema: pa.Schema
+    notes: list[str]
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order."""
+        ...
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Say what was read."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """Raise when what was read has changed meanwhile."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRows:
+    """What the caller found out about the rows of one batch, in row order.
+
+    :param tokens: prompt tokens.
+    :param fingerprints: hash of the request; ``None``: the row is not sent.
+    :param statuses: how a row that is not sent ends; ``None`` for the others.
+    :param errors: why it is not sent, for the output's error column.
+    """
+
+    tokens: Sequence[int]
+    fingerprints: Sequence[bytes | None]
+    statuses: Sequence[str | None]
+    errors: Sequence[str | None]

@@ -1,0 +1,190 @@
+"""Results files: how every row of a finished shard ended."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_llm_provider.dataset.columns import METADATA, OutputColumns
+from airflow_llm_provider.dataset.json_schema import MisfitError
+from airflow_llm_provider.dataset.record import Record, is_answered
+from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.text import clean
+from airflow_llm_provider.engine.call import Outcome
+from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.engine.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.dataset.shards import ShardKeys
+    from airflow_llm_provider.spec import CompletionSpec
+
+#: Columns that identify a row, before the answer columns.
+KEY_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("_llm_fingerprint", pa.binary(16)),
+    pa.field("_llm_occurrence", pa.int32()),
+)
+#: Columns for ourselves, after the metadata columns.
+OWN_COLUMNS: tuple[pa.Field, ...] = (
+    # The model's own words; null when the row succeeded and its plain-text answer is just them.
+    pa.field("_llm_text", pa.string()),
+    pa.field("_llm_code", pa.string()),
+    # Whether a completion was received and billed: such rows are never asked again.
+    pa.field("_llm_answered", pa.bool_()),
+)
+#: Key of the file's metadata that says which columns the texts and the metadata are in.
+_METADATA_KEY = b"airflow_llm_provider"
+_BATCH_ROWS = 4096
+
+
+def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
+    """Return the schema of a results file."""
+    note = {
+        "prefix": spec.metadata_prefix,
+        "text_column": spec.output_column if spec.output_schema is None else None,
+    }
+    fields = [*KEY_COLUMNS, *columns.answer, *columns.metadata, *OWN_COLUMNS]
+    return pa.schema(fields, metadata={_METADATA_KEY: json.dumps(note).encode()})
+
+
+def write_results(
+    layout: Layout, shard_id: str, *, spec: CompletionSpec, keys: ShardKeys, outcomes: Sequence[Outcome]
+) -> str:
+    """Write how every row of a shard ended, and return the file's URI.
+
+    An answer that does not fit its column, such as an integer beyond 64 bits, ends as ``invalid_output``: see
+    :func:`fitting`.
+
+    :param outcomes: one per row of the shard, in row order.
+    """
+    if len(outcomes) != len(keys):
+        raise ValueError(f"{len(outcomes)} outcomes for the {len(keys)} rows of shard {shard_id}")
+    columns = OutputColumns(spec)
+    schema = results_schema(columns, spec)
+    name = layout.results(shard_id)
+    with layout.storage.create(name) as file, RowGroupWriter(file, schema) as writer:
+        for start in range(0, len(outcomes), _BATCH_ROWS):
+            rows = [
+                _row(keys.fingerprints[index], keys.occurrences[index], outcomes[index], columns, spec)
+                for index in range(start, min(start + _BATCH_ROWS, len(outcomes)))
+            ]
+            arrays = [
+                pa.array(values, field.type)
+                for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ]
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return layout.uri(name)
+
+
+def fitting(outcome: Outcome, columns: OutputColumns) -> tuple[Outcome, tuple[Any, ...]]:
+    """Return the outcome and its values for the answer columns; as ``invalid_output`` when they do not fit."""
+    nothing = (None,) * len(columns.answer)
+    if outcome.status is not RowStatus.SUCCESS:
+        return outcome, nothing
+    try:
+        return outcome, columns.convert(outcome.answer)
+    except MisfitError as error:
+        misfit = Outcome(
+            index=outcome.index,
+            status=RowStatus.INVALID_OUTPUT,
+            text=outcome.text,
+            code="does_not_fit_column",
+            message=str(error),
+            model=outcome.model,
+            finish_reason=outcome.finish_reason,
+            usage=outcome.usage,
+            cost_usd=outcome.cost_usd,
+            attempts=outcome.attempts,
+            latency_ms=outcome.latency_ms,
+            request_id=outcome.request_id,
+        )
+        return misfit, nothing
+
+
+def _row(
+    fingerprint: bytes | None, occurrence: int, outcome: Outcome, columns: OutputColumns, spec: CompletionSpec
+) -> tuple[Any, ...]:
+    outcome, values = fitting(outcome, columns)
+    asked = outcome.attempts > 0
+    metadata = (
+        outcome.status.value,
+        outcome.model,
+        outcome.finish_reason,
+        outcome.usage.prompt_tokens if asked else None,
+        outcome.usage.completion_tokens if asked else None,
+        outcome.usage.cached_tokens if asked else None,
+        outcome.cost_usd,
+        outcome.attempts,
+        outcome.latency_ms,
+        outcome.request_id,
+        clean(outcome.message) if outcome.message is not None else outcome.code,
+    )
+    text = None if outcome.text is None else clean(outcome.text)
+    if spec.output_schema is None and outcome.status is RowStatus.SUCCESS and values == (text,):
+        text = None
+    return (fingerprint, occurrence, *values, *metadata, text, outcome.code, is_answered(outcome))
+
+
+def read_results_file(layout: Layout, shard_id: str) -> pa.Table | None:
+    """Read a results file; ``None`` only when there is none.
+
+    :raises BrokenFileError: when it is cut short or damaged.
+    :raises LLMStateError: when it cannot be read.
+    """
+    name = layout.results(shard_id)
+    data = layout.storage.read_bytes(name)
+    if data is None:
+        return None
+    with layout.storage.reading(name):
+        return pq.read_table(io.BytesIO(data), pre_buffer=False)
+
+
+def records_of(table: pa.Table) -> Iterator[Record]:
+    """Yield the paid answers of a results file, without the parsed answer: the text says it."""
+    note = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+    prefix, text_column = note.get("prefix", "llm_"), note.get("text_column")
+    names = [
+        *(field.name for field in KEY_COLUMNS),
+        *(prefix + name for name, _ in METADATA),
+        "_llm_text",
+        "_llm_code",
+    ]
+    answered = table.filter(table.column("_llm_answered"))
+    for batch in answered.to_batches(max_chunksize=_BATCH_ROWS):
+        answers = batch.column(text_column).to_pylist() if text_column else [None] * batch.num_rows
+        for row, answer in zip(batch.select(names).to_pylist(), answers, strict=True):
+            yield _record(row, prefix, answer)
+
+
+def _record(row: dict[str, Any], prefix: str, answer: str | None) -> Record:
+    meta = {name: row[prefix + name] for name, _ in METADATA}
+    status = RowStatus(meta["status"])
+    text = row["_llm_text"]
+    return Record(
+        row["_llm_fingerprint"],
+        row["_llm_occurrence"],
+        Outcome(
+            index=-1,
+            status=status,
+            text=answer if text is None and status is RowStatus.SUCCESS else text,
+            code=row["_llm_code"],
+            message=meta["error"],
+            model=meta["model"],
+            finish_reason=meta["finish_reason"],
+            usage=Usage(
+                prompt_tokens=meta["prompt_tokens"] or 0,
+                completion_tokens=meta["completion_tokens"] or 0,
+                cached_tokens=meta["cached_tokens"] or 0,
+            ),
+            cost_usd=meta["cost_usd"],
+            attempts=meta["attempts"],
+            latency_ms=meta["latency_ms"],
+            request_id=meta["request_id"],
+        ),
+    )

@@ -1,0 +1,112 @@
+"""Answers that a shard need not pay for again: its own from earlier tries, and those of older shards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.dataset.journal import read_journal
+from airflow_llm_provider.dataset.layout import JOURNALS, RESULTS, Layout
+from airflow_llm_provider.dataset.record import Record, is_answered
+from airflow_llm_provider.dataset.results import read_results_file, records_of
+from airflow_llm_provider.dataset.storage import BrokenFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_llm_provider.dataset.plan import ShardEntry
+    from airflow_llm_provider.dataset.shards import ShardKeys
+
+Key = tuple[bytes, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownAnswers:
+    """The paid answers to a shard's requests.
+
+    :param answers: by fingerprint and occurrence. Only the text is kept: judge it again.
+    :param warnings: what was damaged, for the log.
+    :param journal_files: files of the shard's own journal that were read; to be removed when the results are written.
+    """
+
+    answers: dict[Key, Record]
+    warnings: list[str]
+    journal_files: tuple[str, ...]
+
+
+def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAnswers:
+    """Collect what a shard need not ask again.
+
+    The shard's own answers keep their rows. Of the older shards' answers to the same request, the k-th identical row
+    takes the k-th.
+
+    :raises LLMStateError: when the storage cannot be read: unknown is not absent.
+    """
+    wanted = {
+        (fingerprint, occurrence)
+        for fingerprint, occurrence in zip(keys.fingerprints, keys.occurrences, strict=True)
+        if fingerprint is not None
+    }
+    warnings: list[str] = []
+    own, files = _stored(layout, entry.shard_id, {fingerprint for fingerprint, _ in wanted}, warnings)
+    answers: dict[Key, Record] = {}
+    for record in own:
+        if record.key in wanted:
+            answers.setdefault(record.key, record)
+    missing = wanted - answers.keys()
+    if missing and entry.donors:
+        answers.update(_from_donors(layout, entry.donors, missing, warnings))
+    return KnownAnswers(answers=answers, warnings=warnings, journal_files=files)
+
+
+def forget_answers(layout: Layout) -> None:
+    """Delete every stored answer of a destination, so that all rows are asked and paid for again."""
+    layout.storage.delete_folder(RESULTS)
+    layout.storage.delete_folder(JOURNALS)
+
+
+def _stored(
+    layout: Layout, shard_id: str, fingerprints: set[bytes], warnings: list[str]
+) -> tuple[list[Record], tuple[str, ...]]:
+    """Return a shard's paid answers, finished ones first, and the journal files that were read."""
+    records: list[Record] = []
+    try:
+        table = read_results_file(layout, shard_id)
+        if table is not None:
+            records.extend(records_of(table))
+    except BrokenFileError as error:
+        warnings.append(f"{error}; rows that no journal holds either are asked again")
+    journal = read_journal(layout, shard_id)
+    records.extend(journal.records)
+    if journal.corrupt:
+        warnings.append(
+            f"the journal of shard {shard_id} has {journal.corrupt} torn or damaged lines; only their rows are asked "
+            "again"
+        )
+    kept = [
+        record for record in records if record.fingerprint in fingerprints and is_answered(record.outcome)
+    ]
+    return kept, journal.files
+
+
+def _from_donors(
+    layout: Layout, donors: Iterable[str], missing: set[Key], warnings: list[str]
+) -> dict[Key, Record]:
+    fingerprints = {fingerprint for fingerprint, _ in missing}
+    pool: dict[bytes, list[Record]] = defaultdict(list)
+    seen: set[tuple[object, ...]] = set()
+    for donor in donors:
+        records, _ = _stored(layout, donor, fingerprints, warnings)
+        for record in sorted(records, key=lambda record: record.occurrence):
+            # An answer that was itself reused lies in several shards, and is still one answer.
+            outcome = record.outcome
+            mark = (record.fingerprint, outcome.request_id, outcome.latency_ms, outcome.text)
+            if mark not in seen:
+                seen.add(mark)
+                pool[record.fingerprint].append(record)
+    return {
+        (fingerprint, occurrence): pool[fingerprint][occurrence]
+        for fingerprint, occurrence in missing
+        if occurrence < len(pool[fingerprint])
+    }

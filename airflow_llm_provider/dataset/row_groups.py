@@ -1,0 +1,85 @@
+"""Parquet files written in row groups of a steady size, whatever the size of the batches that come."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+#: Row groups that every reader takes well and that bound the memory of writer and reader.
+ROWS_PER_GROUP = 1 << 17
+BYTES_PER_GROUP = 64 << 20
+
+
+class RowGroupWriter:
+    """Gathers batches and writes them as row groups; a group never holds two gigabytes of text in one array.
+
+    :param file: binary file, or anything that Arrow can write to.
+    :param schema: the one schema of the file.
+    :param rows: most rows of a group.
+    :param size: bytes in memory at which a group is written.
+    """
+
+    def __init__(
+        self,
+        file: IO[bytes] | Any,
+        schema: pa.Schema,
+        *,
+        rows: int = ROWS_PER_GROUP,
+        size: int = BYTES_PER_GROUP,
+        compression: str = "zstd",
+    ) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._size = size
+        self._batches: list[pa.RecordBatch] = []
+        self._gathered_rows = 0
+        self._gathered_bytes = 0
+        self._writer = pq.ParquetWriter(file, schema, compression=compression)
+        #: Rows taken so far.
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows."""
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, self._rows - self._gathered_rows)
+            start += part.num_rows
+            self._gather(part)
+
+    def _gather(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self.rows += batch.num_rows
+        self._gathered_rows += batch.num_rows
+        self._gathered_bytes += batch.nbytes
+        if self._gathered_rows >= self._rows or self._gathered_bytes >= self._size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered as one row group."""
+        if self._gathered_rows:
+            table = pa.Table.from_batches(self._batches, schema=self._schema)
+            self._writer.write_table(table, row_group_size=self._gathered_rows)
+        self._batches = []
+        self._gathered_rows = self._gathered_bytes = 0
+
+    def close(self) -> None:
+        """Write the rest and the footer."""
+        self.flush()
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            # The file is thrown away with the error; its footer no longer matters.
+            self._writer.close()

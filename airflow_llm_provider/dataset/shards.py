@@ -1,0 +1,167 @@
+"""Shard files: the input rows of one shard, with what the split found out about each."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.rows import iter_rows
+from airflow_llm_provider.dataset.storage import BrokenFileError, MissingFileError, Storage
+from airflow_llm_provider.errors import LLMStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_llm_provider.dataset.layout import Layout
+
+#: Columns that the split adds to a shard, after the input's.
+SHARD_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("_llm_row", pa.int64()),
+    pa.field("_llm_tokens", pa.int32()),
+    pa.field("_llm_fingerprint", pa.binary(16)),
+    pa.field("_llm_status", pa.string()),
+    pa.field("_llm_error", pa.string()),
+)
+_READ_ROWS = 4096
+#: Shards are read in pieces of this size, by rows and by bytes.
+_GROUP_ROWS = 1 << 14
+_GROUP_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardKeys:
+    """What the split found out about each row, in row order.
+
+    :param fingerprints: hash of the request; ``None``: the row is not sent.
+    :param occurrences: 0, 1, 2, … among identical requests of the shard.
+    :param tokens: prompt tokens.
+    :param statuses: how a row that is not sent ends.
+    :param errors: why it is not sent.
+    """
+
+    fingerprints: list[bytes | None]
+    occurrences: list[int]
+    tokens: list[int]
+    statuses: list[str | None]
+    errors: list[str | None]
+
+    def __len__(self) -> int:
+        return len(self.fingerprints)
+
+
+class ShardFile:
+    """An open shard.
+
+    :param storage: where it lies.
+    :param name: its name there.
+    :param file: the open file.
+    """
+
+    def __init__(self, storage: Storage, name: str, file: pq.ParquetFile) -> None:
+        self._storage = storage
+        self._name = name
+        self._file = file
+        schema = file.schema_arrow
+        own = {field.name for field in SHARD_COLUMNS}
+        if not own <= set(schema.names):
+            raise BrokenFileError(
+                f"{storage.uri(name)} is no shard: it lacks {sorted(own - set(schema.names))}"
+            )
+        #: Columns of the input, without ours.
+        self.input_schema: pa.Schema = pa.schema([field for field in schema if field.name not in own])
+        #: Rows of the shard.
+        self.rows: int = file.metadata.num_rows
+
+    def batches(
+        self, batch_rows: int = _READ_ROWS, *, columns: Iterable[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the input rows in order, in pieces.
+
+        :param columns: only these; ``None``: all columns of the input.
+        """
+        names = list(self.input_schema.names if columns is None else columns)
+        yield from self._read(batch_rows, names)
+
+    def _read(self, batch_rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        # One group at a time: Arrow would fill a batch of long documents from many groups.
+        for group in range(self._file.num_row_groups):
+            batches = self._file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=names)
+            while True:
+                with self._storage.reading(self._name):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                # Arrow returns columns in the order of the file.
+                yield batch.select(names)
+
+    def iter_rows(self, columns: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield some columns as one dict per row, in order."""
+        names = list(columns)
+        if not names:
+            yield from ({} for _ in range(self.rows))
+            return
+        yield from iter_rows(self.batches(columns=names), names)
+
+    @cached_property
+    def keys(self) -> ShardKeys:
+        """What the split found out about each row."""
+        names = [field.name for field in SHARD_COLUMNS[1:]]
+        table = pa.Table.from_batches(list(self._read(1 << 16, names)), pa.schema(SHARD_COLUMNS[1:]))
+        tokens, fingerprints, statuses, errors = (column.to_pylist() for column in table.columns)
+        return ShardKeys(
+            fingerprints=fingerprints,
+            occurrences=occurrences_of(fingerprints),
+            tokens=tokens,
+            statuses=statuses,
+            errors=errors,
+        )
+
+
+def occurrences_of(fingerprints: Iterable[bytes | None]) -> list[int]:
+    """Count the identical requests before each row."""
+    seen: dict[bytes, int] = {}
+    occurrences = []
+    for fingerprint in fingerprints:
+        if fingerprint is None:
+            occurrences.append(0)
+            continue
+        occurrence = seen.get(fingerprint, 0)
+        seen[fingerprint] = occurrence + 1
+        occurrences.append(occurrence)
+    return occurrences
+
+
+@contextmanager
+def open_shard(layout: Layout, shard_id: str) -> Iterator[ShardFile]:
+    """Open a shard for reading.
+
+    :raises LLMStateError: when it is missing, damaged or cannot be read.
+    """
+    name = layout.shard(shard_id)
+    remedy = "clear the split and everything after it; answers that are already there are kept"
+    with ExitStack() as stack:
+        try:
+            shard = ShardFile(layout.storage, name, stack.enter_context(layout.storage.open_parquet(name)))
+        except (MissingFileError, BrokenFileError) as error:
+            raise LLMStateError(f"{error}: {remedy}") from error
+        yield shard
+
+
+def write_shard(layout: Layout, shard_id: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write a shard whole and return its rows.
+
+    :param schema: input columns and :data:`SHARD_COLUMNS`.
+    """
+    with (
+        layout.storage.create(layout.shard(shard_id)) as file,
+        RowGroupWriter(file, schema, rows=_GROUP_ROWS, size=_GROUP_BYTES) as writer,
+    ):
+        for batch in batches:
+            writer.write(batch)
+    return writer.rows

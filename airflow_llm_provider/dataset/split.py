@@ -1,0 +1,286 @@
+"""From a source to shards: read once, count and pack first, write afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_llm_provider.dataset.columns import OutputColumns
+from airflow_llm_provider.dataset.content_hash import ContentHash
+from airflow_llm_provider.dataset.destination import check_destination
+from airflow_llm_provider.dataset.donors import DonorSearch
+from airflow_llm_provider.dataset.packing import Budget, Cut, Packer, Weights, pack, smallest_budget
+from airflow_llm_provider.dataset.plan import (
+    Plan,
+    ShardEntry,
+    SplitSettings,
+    plan_id_of,
+    schema_text,
+    write_plan,
+)
+from airflow_llm_provider.dataset.prepared import PreparedRows, RowSource
+from airflow_llm_provider.dataset.reuse import forget_answers
+from airflow_llm_provider.dataset.shards import SHARD_COLUMNS, write_shard
+from airflow_llm_provider.dataset.sizes import row_bytes
+from airflow_llm_provider.dataset.spool import Spool
+from airflow_llm_provider.errors import LLMInputError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.spec import CompletionSpec
+
+#: Rows that are read, rendered and counted at a time.
+BATCH_ROWS = 4096
+
+
+Prepare = Callable[[pa.RecordBatch], PreparedRows]
+
+
+def draft_split(
+    source: RowSource,
+    *,
+    spec: CompletionSpec,
+    layout: Layout,
+    settings: SplitSettings,
+    prepare: Prepare,
+    batch_rows: int = BATCH_ROWS,
+) -> Draft:
+    """Read, count and pack a source without writing anything to the destination.
+
+    :param prepare: renders and counts the rows of one batch.
+    :raises LLMInputError: when there would be more shards than allowed, when columns clash, or when the destination
+        holds files of someone else.
+    """
+    OutputColumns(spec).check(source.schema)
+    check_destination(layout)
+    draft = Draft(source=source, spec=spec, layout=layout, settings=settings)
+    try:
+        draft._read(prepare, batch_rows)  # noqa: SLF001 -- a draft is only ever made here
+    except BaseException:
+        draft.close()
+        raise
+    return draft
+
+
+class Draft:
+    """A split that is counted and packed, but not written."""
+
+    def __init__(
+        self, *, source: RowSource, spec: CompletionSpec, layout: Layout, settings: SplitSettings
+    ) -> None:
+        self._source = source
+        self._spec = spec
+        self._layout = layout
+        self._schema = pa.schema([*source.schema, *SHARD_COLUMNS])
+        self._spool = Spool(self._schema)
+        self._weights = Weights()
+        #: Settings as used: with the enlarged budget, if it was.
+        self.settings = settings
+        #: Rows of the input.
+        self.rows = 0
+        #: Rows that will be sent.
+        self.requests = 0
+        #: Rows that are not sent, by their status.
+        self.rows_by_status: Counter[str] = Counter()
+        #: Why the first row that is not sent is not.
+        self.first_error: str | None = None
+        self.shards: tuple[Cut, ...] = ()
+        #: What a person should know, to be logged once.
+        self.notes: list[str] = []
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens of the rows that will be sent."""
+        return self._weights.tokens
+
+    @property
+    def largest_row_tokens(self) -> int:
+        """Prompt tokens of the largest row that will be sent."""
+        return self._weights.largest_tokens
+
+    def _read(self, prepare: Prepare, batch_rows: int) -> None:
+        packer = Packer(_budget(self.settings))
+        for batch in self._source.batches(batch_rows):
+            if batch.num_rows:
+                tokens, sizes = self._take(batch, prepare(batch))
+                packer.add(tokens, sizes)
+        self._source.check_unchanged()
+        self.shards = packer.finish()
+        most = self.settings.max_shards
+        if most is not None and len(self.shards) > most:
+            self._fit(most)
+
+    def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> tuple[Any, Any]:
+        arrays = _shard_arrays(prepared, self.rows, batch.num_rows)
+        sent = np.asarray(arrays[2].is_valid())
+        tokens = np.where(sent, np.asarray(prepared.tokens, dtype=np.int64), 0)
+        sizes = row_bytes(batch)
+        self._spool.append(pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=self._schema))
+        self._weights.add(tokens, sizes)
+        self.rows += batch.num_rows
+        self.requests += int(sent.sum())
+        self.rows_by_status.update(str(status) for status in prepared.statuses if status is not None)
+        if self.first_error is None:
+            self.first_error = next((error for error in prepared.errors if error is not None), None)
+        return tokens, sizes
+
+    def _fit(self, most: int) -> None:
+        count, asked = len(self.shards), self.settings.shard_tokens
+        budget = _budget(self.settings)
+        fitting = smallest_budget(self._weights, budget, most)
+        if fitting is None:
+            raise LLMInputError(
+                f"{self.rows:,} rows make {count:,} shards, and core.max_map_length allows {most:,}; no shard_tokens "
+                f"helps, since max_rows ({budget.rows}) or max_bytes ({budget.size}) keep the shards small: allow at "
+                f"least {-(-self.rows // most):,} rows and {-(-self._weights.size // most):,} bytes a shard"
+            )
+        if not self.settings.enlarge:
+            raise LLMInputError(
+                f"{self.rows:,} rows make {count:,} shards of up to {asked:,} tokens, and core.max_map_length allows "
+                f"{most:,}: set shard_tokens to {fitting} or more, let the split enlarge the shards, or raise "
+                "core.max_map_length; nothing was written"
+            )
+        self.settings = dataclasses.replace(self.settings, shard_tokens=fitting)
+        self.shards = pack(self._weights, _budget(self.settings)) or ()
+        self.notes.append(
+            f"{count:,} shards of up to {asked:,} tokens are more than core.max_map_length ({most:,}): enlarged "
+            f"shard_tokens from {asked:,} to {fitting:,}, which makes {len(self.shards):,} shards"
+        )
+
+    def commit(
+        self, *, created: str, estimate: Mapping[str, Any] | None = None, start_over: bool = False
+    ) -> Plan:
+        """Write the shards, then the plan, and return the plan.
+
+        :param created: ISO time of the split.
+        :param estimate: what the run is expected to take, to be kept in the plan.
+        :param start_over: forget every stored answer of the destination first, so that all rows are asked again.
+        """
+        if start_over:
+            forget_answers(self._layout)
+        entries = self._entries()
+        for entry, pieces in zip(entries, self._pieces(), strict=True):
+            write_shard(self._layout, entry.shard_id, self._schema, pieces)
+        plan = Plan(
+            plan_id=plan_id_of(self._spec, self._source.schema, self.settings, entries),
+            created=created,
+            versions=_versions(),
+            spec=self._spec,
+            input_schema=self._source.schema,
+            shards=entries,
+            settings=self.settings,
+            source=tuple(self._source.snapshot()),
+            estimate=dict(estimate or {}),
+        )
+        write_plan(self._layout, plan)
+        return plan
+
+    def _entries(self) -> tuple[ShardEntry, ...]:
+        """Name the shards by their content, and find the older shards that can help each of them."""
+        search = DonorSearch(self._layout)
+        salt = f"{self._spec.fingerprint}\n{schema_text(self._source.schema)}".encode()
+        seen: Counter[str] = Counter()
+        entries = []
+        with search:
+            for index, (cut, pieces) in enumerate(zip(self.shards, self._pieces(), strict=True)):
+                shard_id = self._name(pieces, salt, seen, search, index)
+                entries.append(
+                    ShardEntry(
+                        shard_id=shard_id,
+                        index=index,
+                        rows=cut.rows,
+                        tokens=cut.tokens,
+                        first_row=cut.first_row,
+                    )
+                )
+            donors = search.donors([entry.shard_id for entry in entries])
+        return tuple(dataclasses.replace(entry, donors=donors[entry.index]) for entry in entries)
+
+    def _name(
+        self,
+        pieces: Iterator[pa.RecordBatch],
+        salt: bytes,
+        seen: Counter[str],
+        search: DonorSearch,
+        index: int,
+    ) -> str:
+        width = len(self._source.schema)
+        content = ContentHash(self._source.schema, salt)
+        for piece in pieces:
+            content.update(piece.select(range(width)))
+            search.add(index, piece.column("_llm_fingerprint"))
+        shard_id = content.hexdigest()
+        repeat = seen[shard_id]
+        seen[shard_id] += 1
+        if repeat:
+            # The same rows again: still content, and asked separately, as identical rows of one shard are.
+            again = ContentHash(pa.schema([]), f"{shard_id} {repeat}".encode())
+            shard_id = again.hexdigest()
+        return shard_id
+
+    def _pieces(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Yield the rows of each shard, in pieces; each must be used up before the next."""
+        rows = _Rows(iter(self._spool))
+        for cut in self.shards:
+            yield rows.take(cut.rows)
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._spool.close()
+        self._weights.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Rows:
+    """A stream of batches that is taken by numbers of rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
+        while rows:
+            batch = self._rest if self._rest is not None else next(self._batches)
+            piece = batch.slice(0, rows)
+            self._rest = batch.slice(rows) if batch.num_rows > rows else None
+            rows -= piece.num_rows
+            yield piece
+
+
+def _budget(settings: SplitSettings) -> Budget:
+    return Budget(tokens=settings.shard_tokens, rows=settings.max_rows, size=settings.max_bytes)
+
+
+def _shard_arrays(prepared: PreparedRows, first_row: int, rows: int) -> list[pa.Array]:
+    statuses = [None if status is None else str(status) for status in prepared.statuses]
+    columns = (prepared.tokens, prepared.fingerprints, statuses, prepared.errors)
+    if any(len(column) != rows for column in columns):
+        raise ValueError(f"prepared {[len(column) for column in columns]} values for {rows} rows")
+    types = [field.type for field in SHARD_COLUMNS]
+    numbers = pa.array(np.arange(first_row, first_row + rows, dtype=np.int64))
+    return [numbers, *(pa.array(values, kind) for values, kind in zip(columns, types[1:], strict=True))]
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in ("airflow-llm-provider", "pyarrow", "tiktoken"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
