@@ -1,0 +1,175 @@
+"""The input files behind a URL: one file, a folder or a glob, in an order that never varies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from fsspec.implementations.local import LocalFileSystem
+
+from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason
+from airflow_llm_provider.errors import LLMInputError, LLMStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fsspec import AbstractFileSystem
+
+_MAGIC = re.compile(r"[*?\[]")
+#: What filesystems call the mark that changes with a file's content.
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "created")
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """One input file.
+
+    :param uri: as a person would write it.
+    :param path: on its filesystem.
+    :param size: bytes.
+    :param version: a mark that changes with the content: an ETag, or the time of the last change.
+    :param partitions: values in the names of the folders below the source's root, as ``ds=2026-01-01``.
+    """
+
+    uri: str
+    path: str
+    size: int
+    version: str
+    partitions: tuple[tuple[str, str | None], ...] = ()
+
+
+def find_files(url: str, resolver: Resolver) -> tuple[AbstractFileSystem, tuple[SourceFile, ...]]:
+    """List the files that a URL names, sorted by path.
+
+    Files and folders whose name begins with ``_`` or ``.`` are passed over, unless the URL names them. A name with
+    ``*``, ``?`` or ``[`` is taken literally when there is such a file.
+
+    :raises LLMInputError: when there are none.
+    :raises LLMStateError: when a folder cannot be listed: its files would silently be missing.
+    """
+    try:
+        fs, path = resolver(url)
+        fs.invalidate_cache()
+    except Exception as error:
+        raise LLMStateError(f"{public_uri(url)} could not be opened: {reason(error)}") from error
+    path = path.rstrip("/") or path
+    found = _Walk(fs).find(path)
+    if found is None:
+        raise LLMInputError(f"nothing matches the source {public_uri(url)}")
+    root, entries = found
+    if not entries:
+        raise LLMInputError(
+            f"the source {public_uri(url)} holds no files; names that begin with '_' or '.' are passed over"
+        )
+    return fs, tuple(sorted((_file(fs, entry, root) for entry in entries), key=lambda file: file.path))
+
+
+class _Walk:
+    """Looks through folders one by one: fsspec's own walk leaves out what it may not read, without a word."""
+
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        self._fs = fs
+
+    def find(self, path: str) -> tuple[str, list[dict[str, Any]]] | None:
+        entry = self._info(path)
+        if entry is not None:
+            return (path, [entry]) if entry["type"] != "directory" else (path, list(self._below(path)))
+        parts = path.split("/")
+        magic = next((index for index, part in enumerate(parts) if _MAGIC.search(part)), None)
+        if magic is None:
+            return None
+        root = "/".join(parts[:magic]) or ("/" if path.startswith("/") else "")
+        matches = {entry["name"]: entry for entry in self._matching(root, parts[magic:])}
+        return (root, list(matches.values())) if matches else None
+
+    def _info(self, path: str) -> dict[str, Any] | None:
+        try:
+            entry: dict[str, Any] = self._fs.info(path)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise LLMStateError(f"{public_uri(path)} could not be looked up: {reason(error)}") from error
+        return entry
+
+    def _list(self, folder: str) -> list[dict[str, Any]]:
+        try:
+            entries: list[dict[str, Any]] = self._fs.ls(folder, detail=True)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise LLMStateError(f"{public_uri(folder)} could not be listed: {reason(error)}") from error
+        own = folder.strip("/")
+        return [
+            entry for entry in entries if entry["name"].strip("/") != own and not entry["name"].endswith("/")
+        ]
+
+    def _below(self, folder: str) -> Iterator[dict[str, Any]]:
+        for entry in self._list(folder):
+            if _name(entry)[0] in "._":
+                continue
+            if entry["type"] == "directory":
+                yield from self._below(entry["name"])
+            else:
+                yield entry
+
+    def _matching(self, folder: str, parts: list[str]) -> Iterator[dict[str, Any]]:
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self._anywhere(folder, rest)
+            return
+        if not _MAGIC.search(part):
+            entry = self._info(f"{folder}/{part}")
+            entries = [] if entry is None else [entry]
+        else:
+            entries = [entry for entry in self._list(folder) if _matches(_name(entry), part)]
+        for entry in entries:
+            if entry["type"] != "directory":
+                if not rest:
+                    yield entry
+            elif rest:
+                yield from self._matching(entry["name"], rest)
+            else:
+                yield from self._below(entry["name"])
+
+    def _anywhere(self, folder: str, rest: list[str]) -> Iterator[dict[str, Any]]:
+        if not rest:
+            yield from self._below(folder)
+            return
+        yield from self._matching(folder, rest)
+        for entry in self._list(folder):
+            if entry["type"] == "directory" and _name(entry)[0] not in "._":
+                yield from self._anywhere(entry["name"], rest)
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str(entry["name"]).rstrip("/").rsplit("/", 1)[-1]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    hidden = name[0] in "._" and pattern[0] != name[0]
+    return not hidden and fnmatchcase(name, pattern)
+
+
+def _file(fs: AbstractFileSystem, entry: dict[str, Any], root: str) -> SourceFile:
+    path = str(entry["name"])
+    return SourceFile(
+        uri=path if isinstance(fs, LocalFileSystem) else fs.unstrip_protocol(path),
+        path=path,
+        size=int(entry.get("size") or 0),
+        version=next((str(entry[key]) for key in _VERSIONS if entry.get(key) is not None), ""),
+        partitions=_partitions(path, root),
+    )
+
+
+def _partitions(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
+    folders = path.removeprefix(root).strip("/").split("/")[:-1]
+    found = []
+    for folder in folders:
+        key, equals, value = folder.partition("=")
+        if equals and key:
+            found.append((unquote(key), None if value == _HIVE_NULL else unquote(value)))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""One module per file format: files in, batches of one schema out."""

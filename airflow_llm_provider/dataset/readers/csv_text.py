@@ -1,0 +1,135 @@
+"""CSV: every cell is text, exactly as it is written. ``007``, ``NA`` and blanks stay what they are.
+
+A blank cell is the empty string, never null. Blank lines are no rows, as for every other reader of CSV. Whatever is
+not sound CSV is an error that names the place: no row is dropped, shortened or filled up.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from airflow_llm_provider.dataset.readers.unify import MergedSchema
+from airflow_llm_provider.dataset.urls import public_uri
+from airflow_llm_provider.errors import LLMInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_llm_provider.dataset.listing import SourceFile
+    from airflow_llm_provider.dataset.readers.files import Files
+
+#: Characters of one batch.
+_BATCH_CHARACTERS = 8 << 20
+_LONGEST_CELL = min(sys.maxsize, (1 << 31) - 1)
+
+
+class CsvReader:
+    """Reads CSV files in pieces.
+
+    :param files: the files.
+    :param delimiter: character between cells; ``None``: a tab in ``.tsv`` files, else a comma.
+    """
+
+    def __init__(self, files: Files, delimiter: str | None) -> None:
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"'):
+            raise LLMInputError(f"delimiter is {delimiter!r}: give one character, such as ';'")
+        self._files = files
+        self._delimiter = delimiter
+        # Process-wide, since the csv module knows no other: cells of more than 131,072 characters are ordinary text.
+        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
+        merged = MergedSchema()
+        for file in files.files:
+            header = self._header(file)
+            if header:
+                merged.add(pa.schema([(name, pa.string()) for name in header]), file.uri)
+        self.schema: pa.Schema = merged.schema()
+        self.notes: list[str] = merged.notes()
+
+    def _header(self, file: SourceFile) -> list[str]:
+        with self._files.reading(file), self._files.open_text(file) as text:
+            header = next(self._records(file, text), (0, []))[1]
+        if any("\0" in name for name in header):
+            raise LLMInputError(
+                f"{public_uri(file.uri)} has NUL characters in its header, as UTF-16 read as another encoding has: "
+                "give encoding='utf-16-le' or 'utf-16-be'"
+            )
+        return header
+
+    def _records(self, file: SourceFile, text: Any) -> Iterator[tuple[int, list[str]]]:
+        """Yield line number and cells of each record."""
+        reader = csv.reader(text, delimiter=self._delimiter_of(file), strict=True)
+        while True:
+            try:
+                record = next(reader, None)
+            except csv.Error as error:
+                raise LLMInputError(
+                    f"{public_uri(file.uri)}, line {reader.line_num}: no sound CSV ({error}); quotes inside a quoted "
+                    "cell are doubled, and every quote is closed"
+                ) from error
+            except UnicodeDecodeError as error:
+                raise self._undecodable(file) from error
+            if record is None:
+                return
+            if record:
+                yield reader.line_num, record
+
+    def _delimiter_of(self, file: SourceFile) -> str:
+        if self._delimiter is not None:
+            return self._delimiter
+        name = file.path.lower().removesuffix(".gz").removesuffix(".zst")
+        return "\t" if name.endswith(".tsv") else ","
+
+    def _undecodable(self, file: SourceFile) -> LLMInputError:
+        offset, value, encoding = self._files.undecodable(file)
+        with self._files.open_binary(file) as stream:
+            # What stands before the bad byte is sound, so the records in it can be counted.
+            decoder = codecs.getincrementaldecoder(encoding)("ignore")
+            reader = csv.reader(_lines(stream, decoder, offset), delimiter=self._delimiter_of(file))
+            row = sum(1 for record in reader if record)
+            line = max(reader.line_num, 1)
+        place = "the header" if row <= 1 and line <= 1 else f"row {max(row - 1, 1)} (line {line})"
+        return LLMInputError(
+            f"{public_uri(file.uri)}: {place}, byte {offset} is 0x{value:02x}, which is not {encoding}: give the "
+            "file's encoding=, such as 'gbk', 'cp1252' or 'latin-1'"
+        )
+
+    def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file in order, as columns of :attr:`schema`."""
+        with self._files.reading(file), self._files.open_text(file) as text:
+            records = self._records(file, text)
+            header = next(records, (0, []))[1]
+            rows: list[list[str]] = []
+            characters = 0
+            for line, record in records:
+                if len(record) != len(header):
+                    raise LLMInputError(
+                        f"{public_uri(file.uri)}, line {line}: {len(record)} cells where the header has "
+                        f"{len(header)}; quote cells that hold the delimiter or a line break, or give delimiter="
+                    )
+                rows.append(record)
+                characters += sum(map(len, record))
+                if len(rows) >= batch_rows or characters >= _BATCH_CHARACTERS:
+                    yield self._batch(header, rows)
+                    rows, characters = [], 0
+            if rows:
+                yield self._batch(header, rows)
+
+    def _batch(self, header: list[str], rows: list[list[str]]) -> pa.RecordBatch:
+        columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+        arrays = [
+            pa.array(columns[name], pa.string()) if name in columns else pa.nulls(len(rows), pa.string())
+            for name in self.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _lines(stream: io.BufferedReader, decoder: codecs.IncrementalDecoder, size: int) -> Iterator[str]:
+    """Yield the text lines of the first ``size`` bytes."""
+    text = decoder.decode(stream.read(size), final=False)
+    yield from io.StringIO(text, newline="")

@@ -1,0 +1,84 @@
+"""Parquet: values pass bit for bit, under one schema for all files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_llm_provider.dataset.readers.unify import MergedSchema
+from airflow_llm_provider.dataset.storage import PARQUET_BUFFER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from airflow_llm_provider.dataset.listing import SourceFile
+    from airflow_llm_provider.dataset.readers.files import Files
+
+#: Bytes of one batch in memory.
+_BATCH_BYTES = 16 << 20
+#: Rows of the first batch, before the size of the rows is known: a dictionary-coded column may hide large values.
+_FIRST_ROWS = 256
+
+
+class ParquetReader:
+    """Reads Parquet files in pieces.
+
+    Their schemas must agree: a column may be missing or all-null in some files, and integers and floats may differ in
+    width; anything else is an error before the first row.
+
+    :param files: the files.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        merged = MergedSchema()
+        for file in files.files:
+            with self._open(file) as parquet:
+                merged.add(parquet.schema_arrow, file.uri)
+        self.schema: pa.Schema = merged.schema()
+        self.notes: list[str] = merged.notes()
+
+    def _open(self, file: SourceFile) -> AbstractContextManager[pq.ParquetFile]:
+        return self._files.open_parquet(
+            file,
+            pre_buffer=False,
+            buffer_size=PARQUET_BUFFER,
+            # Timestamps of older writers: read as nanoseconds, the year 9999 would silently become another.
+            coerce_int96_timestamp_unit="us",
+        )
+
+    def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file in order, as columns of :attr:`schema`."""
+        rows = min(batch_rows, _FIRST_ROWS)
+        with self._open(file) as parquet:
+            for group in range(parquet.num_row_groups):
+                batches = parquet.iter_batches(batch_size=rows, row_groups=[group])
+                while True:
+                    with self._files.reading(file):
+                        batch = next(batches, None)
+                    if batch is None:
+                        break
+                    rows = _rows_that_fit(batch, batch_rows)
+                    with self._files.reading(file):
+                        aligned = self._align(batch)
+                    yield aligned
+
+    def _align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for field in self.schema:
+            position = batch.schema.get_field_index(field.name)
+            if position < 0:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            array = batch.column(position)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _rows_that_fit(batch: pa.RecordBatch, most: int) -> int:
+    """Return how many rows like these make a batch."""
+    row = batch.nbytes / batch.num_rows if batch.num_rows else 1
+    return max(1, min(most, int(_BATCH_BYTES / max(row, 1))))

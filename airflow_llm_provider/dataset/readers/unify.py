@@ -1,0 +1,139 @@
+"""One schema for many files, decided before the first row and without losing a value."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from airflow_llm_provider.dataset.urls import public_uri
+from airflow_llm_provider.errors import LLMInputError
+
+_INTEGERS = (pa.types.is_signed_integer, pa.types.is_unsigned_integer)
+_LARGE_KINDS = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+class MergedSchema:
+    """Gathers the schemas of files; columns keep the order of the first file that has them."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, pa.Field] = {}
+        self._origin: dict[str, str] = {}
+        self._present: dict[str, int] = {}
+        self._files = 0
+
+    def add(self, schema: pa.Schema, uri: str) -> None:
+        """Add the schema of one more file.
+
+        :raises LLMInputError: naming column, types and files, when it does not agree with the others.
+        """
+        repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        if repeated:
+            raise LLMInputError(
+                f"{public_uri(uri)} has more than one column named {', '.join(map(repr, repeated))}"
+            )
+        self._files += 1
+        for field in schema:
+            known = self._fields.get(field.name)
+            self._present[field.name] = self._present.get(field.name, 0) + 1
+            if known is None:
+                self._fields[field.name] = _without_id(field)
+                self._origin[field.name] = uri
+                continue
+            kind = unify(known.type, field.type)
+            if kind is None:
+                raise LLMInputError(
+                    f"column {field.name!r} is {known.type} in {public_uri(self._origin[field.name])} and {field.type} "
+                    f"in {public_uri(uri)}: write the files with one type, or take one of them alone"
+                )
+            if kind != known.type:
+                self._origin[field.name] = uri
+            nullable = known.nullable or field.nullable
+            self._fields[field.name] = known.with_type(kind).with_nullable(nullable)
+
+    def schema(self) -> pa.Schema:
+        """Return the schema that holds every file's values. A column that is null everywhere becomes text."""
+        return pa.schema(
+            field.with_nullable(field.nullable or self._present[field.name] < self._files).with_type(
+                _without_null(field.type)
+            )
+            for field in self._fields.values()
+        )
+
+    def notes(self) -> list[str]:
+        """Say which columns some files lack."""
+        return [
+            f"column {name!r} is missing in {self._files - count} of {self._files} input files: it is null there"
+            for name, count in self._present.items()
+            if count < self._files
+        ]
+
+
+def unify(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of both exactly; ``None`` when there is none.
+
+    Units, time zones, precision and the step from integer to float are never changed: that would be another value.
+    """
+    if one == other:
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_null(other):
+        return one
+    return _unify_numbers(one, other) or _unify_text(one, other) or _unify_nested(one, other)
+
+
+def _unify_numbers(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    for is_kind in (*_INTEGERS, pa.types.is_floating):
+        if is_kind(one) and is_kind(other):
+            return one if one.bit_width > other.bit_width else other
+    return None
+
+
+def _unify_text(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Unify types that differ only in how the same texts are stored."""
+    if pa.types.is_dictionary(one) and pa.types.is_dictionary(other):
+        value = unify(one.value_type, other.value_type)
+        same = value is not None and one.ordered == other.ordered
+        return pa.dictionary(pa.int32(), value, ordered=one.ordered) if same else None
+    for kind, values in ((one, other), (other, one)):
+        if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(values):
+            return unify(kind.value_type, values)
+        if _LARGE_KINDS.get(kind) == values:
+            return values
+    return None
+
+
+def _unify_nested(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_kind(one) and is_kind(other):
+            value = unify(one.value_type, other.value_type)
+            return None if value is None else make(one.value_field.with_type(value))
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        if [field.name for field in one] != [field.name for field in other]:
+            return None
+        parts = [unify(a.type, b.type) for a, b in zip(one, other, strict=True)]
+        if None in parts:
+            return None
+        return pa.struct(
+            a.with_type(part).with_nullable(a.nullable or b.nullable)
+            for a, b, part in zip(one, other, parts, strict=True)
+        )
+    return None
+
+
+def _without_null(kind: pa.DataType) -> pa.DataType:
+    """Replace the type of columns without any value, which few readers of Parquet know, by text."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_null(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_without_null(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct(field.with_type(_without_null(field.type)) for field in kind)
+    return kind
+
+
+def _without_id(field: pa.Field) -> pa.Field:
+    """Drop the column number of the file that a field came from."""
+    metadata = {k: v for k, v in (field.metadata or {}).items() if k != b"PARQUET:field_id"}
+    return field.with_metadata(metadata or None)
