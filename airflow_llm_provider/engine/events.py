@@ -1,0 +1,120 @@
+"""What happens during a run, as facts. The engine never logs; whoever wants to know observes.
+
+No event holds row text, answers or secrets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.call import FailureKind
+    from airflow_llm_provider.engine.status import RowStatus
+    from airflow_llm_provider.engine.usage import Usage
+    from airflow_llm_provider.engine.verdict import Verdict
+
+
+class WaitReason(StrEnum):
+    """Why a row waits."""
+
+    #: The limiter's capacity is used up, or a pause holds back everyone.
+    LIMIT = "limit"
+    #: The previous attempt failed.
+    BACKOFF = "backoff"
+    #: A gate, such as an open breaker, lets nothing through for now.
+    GATE = "gate"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptStarted:
+    """A request goes out.
+
+    :param index: the row's index.
+    :param attempt: number of the attempt at this row, from 1.
+    """
+
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptFinished:
+    """A request is over.
+
+    :param kind: how it failed; ``None``: a completion came back, or we gave up on the request.
+    :param code: the failure's code; ``None`` with a completion.
+    :param latency: seconds from sending to the answer.
+    :param usage: tokens billed; ``None``: not reported.
+    :param cost_usd: US dollars; ``None``: unknown.
+    """
+
+    index: int
+    attempt: int
+    verdict: Verdict
+    kind: FailureKind | None = None
+    code: str | None = None
+    status_code: int | None = None
+    latency: float = 0.0
+    usage: Usage | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A row waits ``seconds`` before its next request may go out."""
+
+    index: int
+    reason: WaitReason
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paused:
+    """The endpoint refused a request for its rate: everyone is held back for ``seconds``."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowDone:
+    """A row ended, and its outcome has been handed over."""
+
+    index: int
+    status: RowStatus
+    code: str | None
+    attempts: int
+    usage: Usage
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BugFound:
+    """Injected code raised what it must not raise. The row it happened to is contained.
+
+    :param where: ``client``, ``judge``, ``price`` or ``observer``.
+    :param error: the exception, with its traceback. Its text may quote an answer: log its type and place only.
+    """
+
+    where: str
+    error: BaseException
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stopping:
+    """No further request goes out; those in flight have ``grace`` seconds to come back."""
+
+    reason: str
+    grace: float
+
+
+Event = AttemptStarted | AttemptFinished | Waiting | Paused | RowDone | BugFound | Stopping
+
+
+class Observer(Protocol):
+    """Hears of every event, on the loop's thread: be quick, never block."""
+
+    def on_event(self, event: Event) -> None:
+        """Take note of ``event``."""
+        ...

@@ -1,0 +1,47 @@
+"""What may hold back every request besides the limiter: a breaker, a budget. Consulted before each attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.call import Request
+    from airflow_llm_provider.engine.events import AttemptFinished
+    from airflow_llm_provider.errors import LLMError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passage:
+    """A gate's answer.
+
+    :param wait: seconds to wait before asking again; 0: pass.
+    :param stop: ends the run with this error; rows that have not ended stay pending.
+    """
+
+    wait: float = 0.0
+    stop: LLMError | None = None
+
+
+#: The request may go out.
+PASS = Passage()
+
+
+class Gate(Protocol):
+    """Decides whether a request may go out now. Pure: takes the time, never sleeps, waits or logs.
+
+    Every passage is followed by exactly one :meth:`settle`, or :meth:`withdraw` when the request did not go out
+    after all, so that a gate may count what it let through.
+    """
+
+    def admit(self, request: Request, *, now: float) -> Passage:
+        """Answer a request that could go out now."""
+        ...
+
+    def withdraw(self, request: Request, *, now: float) -> None:
+        """Hear that an admitted request was not sent."""
+        ...
+
+    def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:
+        """Hear how an admitted request ended."""
+        ...

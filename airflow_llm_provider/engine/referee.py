@@ -1,0 +1,155 @@
+"""What becomes of a row after each exchange. Pure but for the judge and the price list it was given."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind, Judgement, Reply
+from airflow_llm_provider.engine.exchange import CLIENT_BUG
+from airflow_llm_provider.engine.retry import Retry, StopRun
+from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.engine.terminal import terminal_error
+from airflow_llm_provider.errors import LLMRetryableError, LLMTerminalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_llm_provider.engine.call import Judge, Outcome
+    from airflow_llm_provider.engine.exchange import Exchange
+    from airflow_llm_provider.engine.retry import RetryPolicy
+    from airflow_llm_provider.engine.row import RowInProgress
+    from airflow_llm_provider.engine.usage import Usage
+    from airflow_llm_provider.errors import LLMError
+
+#: Rows that may end with a bug in a row, before it is plain that every row will.
+_MAX_BUG_STREAK = 5
+#: Code of an answer that the judge could not judge.
+_JUDGE_BUG = "judge_bug"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruling:
+    """What becomes of a row, and of the run.
+
+    :param outcome: how the row ends; ``None``: it does not end yet.
+    :param wait: seconds until the row's next attempt; ``None``: there is none.
+    :param stop: ends the run.
+    """
+
+    outcome: Outcome | None = None
+    wait: float | None = None
+    stop: LLMError | None = None
+
+
+class Referee:
+    """Rules on every exchange.
+
+    :param on_bug: hears where injected code raised, and what.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        retry: RetryPolicy,
+        *,
+        price: Callable[[str | None, Usage], float | None] | None,
+        on_bug: Callable[[str, BaseException], None],
+    ) -> None:
+        self._judge = judge
+        self._retry = retry
+        self._price = price
+        self._on_bug = on_bug
+        self._last_success = -math.inf
+        self._bug_streak = 0
+
+    def price(self, exchange: Exchange) -> float | None:
+        """Return what the exchange cost in US dollars; ``None``: unknown, or there is no completion."""
+        reply = exchange.result
+        if self._price is None or isinstance(reply, CallError) or reply.usage is None:
+            return None
+        model = reply.model
+        try:
+            return self._price(exchange.request.body.get("model") if model is None else model, reply.usage)
+        except Exception as error:  # noqa: BLE001 -- a price list must not cost a paid answer
+            self._on_bug("price", error)
+            return None
+
+    def rule(self, row: RowInProgress, exchange: Exchange, cost_usd: float | None) -> Ruling:
+        """Decide what becomes of ``row``."""
+        row.latency_ms = (exchange.ended_at - exchange.sent_at) * 1000
+        result = exchange.result
+        if isinstance(result, Reply):
+            self._last_success = exchange.ended_at
+            row.answered(result, cost_usd)
+            return self._on_reply(row, result)
+        return self._on_error(row, result, now=exchange.ended_at)
+
+    def _on_reply(self, row: RowInProgress, reply: Reply) -> Ruling:
+        try:
+            judgement = self._judge(reply)
+        except Exception as error:  # noqa: BLE001 -- the answer is paid: keep its words, spare the other rows
+            self._on_bug("judge", error)
+            judgement = Judgement(
+                status=RowStatus.INVALID_OUTPUT,
+                code=_JUDGE_BUG,
+                message=f"The answer could not be judged: {type(error).__name__} at {_place(error)}",
+            )
+            return self._end_with_bug(row.judged(reply, judgement), "judge", error)
+        if judgement.try_again:
+            decision = self._retry.on_output(row.tries)
+            if isinstance(decision, Retry):
+                return Ruling(wait=decision.wait)
+        self._bug_streak = 0
+        return Ruling(outcome=row.judged(reply, judgement))
+
+    def _on_error(self, row: RowInProgress, error: CallError, *, now: float) -> Ruling:
+        bug = error.__cause__ if error.code == CLIENT_BUG else None
+        if bug is not None:
+            self._on_bug("client", bug)
+        if error.kind in TERMINAL_KINDS:
+            return Ruling(stop=terminal_error(error))
+        if error.kind is FailureKind.ROW:
+            self._bug_streak = 0
+            return Ruling(outcome=row.failed(error.row_status, error))
+        row.tries.count(error, now=now)
+        decision = self._retry.on_error(error, row.tries, now=now, last_success=self._last_success)
+        if isinstance(decision, Retry):
+            return Ruling(wait=decision.wait)
+        if isinstance(decision, StopRun):
+            return Ruling(stop=_retryable(decision, error))
+        outcome = row.failed(RowStatus.ERROR, error)
+        if bug is not None:
+            return self._end_with_bug(outcome, "client", bug)
+        self._bug_streak = 0
+        return Ruling(outcome=outcome)
+
+    def _end_with_bug(self, outcome: Outcome, where: str, bug: BaseException) -> Ruling:
+        self._bug_streak += 1
+        if self._bug_streak < _MAX_BUG_STREAK:
+            return Ruling(outcome=outcome)
+        # Not chained: the bug's own text may quote an answer. Observers have the exception itself.
+        stop = LLMTerminalError(
+            f"{self._bug_streak} rows in a row ended with a bug in the {where}: {type(bug).__name__} at {_place(bug)}. "
+            "Every further row would meet it. The words of answered rows are kept; mend the bug and run again."
+        )
+        return Ruling(outcome=outcome, stop=stop)
+
+
+def _retryable(decision: StopRun, error: CallError) -> LLMRetryableError:
+    stop = LLMRetryableError(
+        f"Stopped: {decision.reason}. Every answer so far is kept; run again in {decision.retry_after:.0f} s or later.",
+        retry_after=decision.retry_after,
+    )
+    stop.__cause__ = error
+    return stop
+
+
+def _place(error: BaseException) -> str:
+    """Return where an exception was raised, which holds no row text, unlike what it says."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return "an unknown place"
+    return f"{frames[-1].filename}:{frames[-1].lineno}"
