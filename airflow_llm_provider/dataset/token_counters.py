@@ -1,0 +1,179 @@
+"""Ways to count tokens: exactly with tiktoken or toktok, or by an estimate."""
+
+from __future__ import annotations
+
+import os
+import string
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_llm_provider.dataset.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import tiktoken
+
+#: Longer texts are counted in pieces: tiktoken's time grows faster than the text, and a million blanks end it.
+_LONGEST_WHOLE = 100_000
+_PIECE = 50_000
+#: How far back from the end of a piece a word's end is looked for.
+_LOOK_BACK = 2_000
+#: Texts of a batch that are worth a thread.
+_CHARACTERS_PER_TASK = 1 << 16
+_MOST_THREADS = 8
+_LETTERS = (string.ascii_letters + " ").encode()
+_NOT_LETTERS = bytes(byte for byte in range(256) if byte not in _LETTERS)
+_NOT_DIGITS = bytes(byte for byte in range(256) if byte not in string.digits.encode())
+#: Texts whose counts are known, to find out whether a counter counts as tiktoken does.
+PROBES: tuple[str, ...] = (
+    "Hello, world!",
+    "Chapter 2 explains the <|endoftext|> marker.",
+    "  two\n\n\tlines  ",
+    "1234567890 km²",
+    "退款申请已经提交",
+    "don't I'LL naïve café",
+    "😀👩‍👩‍👧‍👦",
+    "हिन्दी العربية русский",
+    "def f(x):\n    return x ** 2\n",
+    "",
+)
+PROBE_COUNTS: dict[str, tuple[int, ...]] = {
+    "o200k_base": (4, 14, 5, 6, 4, 6, 12, 5, 11, 0),
+    "o200k_harmony": (4, 14, 5, 6, 4, 6, 12, 5, 11, 0),
+    "cl100k_base": (4, 13, 5, 6, 8, 8, 20, 15, 11, 0),
+}
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of texts.
+
+    :param name: name of the encoding.
+    :param exact: whether the counts are those of the model.
+    :param note: what a person should know about the counts; ``None``: nothing.
+    """
+
+    name: str
+    exact: bool
+    note: str | None
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Return the tokens of each text. Special tokens in a text count as the ordinary text they are."""
+        ...
+
+
+class TiktokenCounter:
+    """Counts with tiktoken.
+
+    A text beyond 100,000 characters is counted in pieces cut between words, or, where there are none, anywhere: then
+    the sum may differ from the whole by about a token a piece.
+    """
+
+    def __init__(self, encoding: tiktoken.Encoding) -> None:
+        self.name = encoding.name
+        self.exact = True
+        self.note: str | None = None
+        self._encode = encoding.encode_ordinary
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return ThreadPoolExecutor(min(cores, _MOST_THREADS), thread_name_prefix="llm-tokens")
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Return the tokens of each text."""
+        tasks = _tasks(texts)
+        if len(tasks) == 1:
+            return self._count(texts)
+        # tiktoken lets go of the interpreter while it counts.
+        return [count for counts in self._pool.map(self._count, tasks) for count in counts]
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
+        encode = self._encode
+        return [
+            len(encode(text))
+            if len(text) <= _LONGEST_WHOLE
+            else sum(len(encode(piece)) for piece in pieces(text))
+            for text in texts
+        ]
+
+
+class ToktokCounter:
+    """Counts with toktok, which counts as tiktoken does, on all cores and several times as fast."""
+
+    def __init__(self, name: str, toktok: Any) -> None:
+        self.name = name
+        self.exact = True
+        self.note: str | None = None
+        self._toktok = toktok
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Return the tokens of each text."""
+        try:
+            counts: list[int] = self._toktok.batch_count(texts, self.name)
+        except UnicodeEncodeError:
+            counts = self._toktok.batch_count([clean(text) for text in texts], self.name)
+        return counts
+
+
+class EstimatingCounter:
+    """Estimates without a vocabulary, rather too many than too few.
+
+    A third of the letters and blanks, half of the digits and of the bytes beyond ASCII, and every other sign: half as
+    much again as the real count for English prose, less for code and other scripts. Only random letters, as in
+    base64, have more tokens than that.
+    """
+
+    def __init__(self, name: str, note: str) -> None:
+        self.name = name
+        self.exact = False
+        self.note: str | None = note
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Return the estimated tokens of each text."""
+        return [_estimate(text) for text in texts]
+
+
+def pieces(text: str) -> list[str]:
+    """Cut a long text between two words where possible: there no token spans the cut."""
+    parts = []
+    start = 0
+    while len(text) - start > _PIECE:
+        end = start + _PIECE
+        parts.append(text[start : _word_end(text, end)])
+        start += len(parts[-1])
+    parts.append(text[start:])
+    return parts
+
+
+def _word_end(text: str, end: int) -> int:
+    """Return the last blank before ``end`` that stands between two letters, or ``end`` when none is near."""
+    cut = end
+    lowest = end - _LOOK_BACK
+    while (cut := text.rfind(" ", lowest, cut)) > lowest:
+        if text[cut - 1].isalpha() and text[cut + 1].isalpha():
+            return cut
+    return end
+
+
+def _tasks(texts: Sequence[str]) -> list[Sequence[str]]:
+    tasks: list[Sequence[str]] = []
+    start = characters = 0
+    for index, text in enumerate(texts):
+        characters += len(text)
+        if characters >= _CHARACTERS_PER_TASK:
+            tasks.append(texts[start : index + 1])
+            start, characters = index + 1, 0
+    if start < len(texts) or not tasks:
+        tasks.append(texts[start:])
+    return tasks
+
+
+def _estimate(text: str) -> int:
+    ascii_text = text.encode("ascii", "ignore")
+    beyond = len(text.encode("utf-8", "replace")) - len(ascii_text)
+    letters = len(ascii_text.translate(None, _NOT_LETTERS))
+    digits = len(ascii_text.translate(None, _NOT_DIGITS))
+    others = len(ascii_text) - letters - digits
+    return -(-(2 * letters + 3 * (digits + beyond) + 6 * others) // 6)
