@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -26,6 +27,7 @@ _MOST_THREADS = 8
 _LETTERS = (string.ascii_letters + " ").encode()
 _NOT_LETTERS = bytes(byte for byte in range(256) if byte not in _LETTERS)
 _NOT_DIGITS = bytes(byte for byte in range(256) if byte not in string.digits.encode())
+_RUN = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 #: Texts whose counts are known, to find out whether a counter counts as tiktoken does.
 PROBES: tuple[str, ...] = (
     "Hello, world!",
@@ -120,9 +122,9 @@ class ToktokCounter:
 class EstimatingCounter:
     """Estimates without a vocabulary, rather too many than too few.
 
-    A third of the letters and blanks, half of the digits and of the bytes beyond ASCII, and every other sign: half as
-    much again as the real count for English prose, less for code and other scripts. Only random letters, as in
-    base64, have more tokens than that.
+    A third of the letters and blanks, half of the digits and of the bytes beyond ASCII, three quarters of long runs as
+    in base64, and every other sign. Against o200k that is 1.2 times the real count for code, 1.7 times for English, 2
+    times for Chinese and up to 5 times for Hindi; only rows of emoji under cl100k have more tokens than that.
     """
 
     def __init__(self, name: str, note: str) -> None:
@@ -171,9 +173,12 @@ def _tasks(texts: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _estimate(text: str) -> int:
+    runs = sum(map(len, _RUN.findall(text)))
+    if runs:
+        text = _RUN.sub("", text)
     ascii_text = text.encode("ascii", "ignore")
     beyond = len(text.encode("utf-8", "replace")) - len(ascii_text)
     letters = len(ascii_text.translate(None, _NOT_LETTERS))
     digits = len(ascii_text.translate(None, _NOT_DIGITS))
     others = len(ascii_text) - letters - digits
-    return -(-(2 * letters + 3 * (digits + beyond) + 6 * others) // 6)
+    return -(-(4 * letters + 6 * (digits + beyond) + 12 * others + 9 * runs) // 12)

@@ -1,0 +1,239 @@
+"""From finished shards to the output: in plan order, with one schema, every row exactly once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_llm_provider.dataset.columns import OutputColumns
+from airflow_llm_provider.dataset.destination import check_destination
+from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, REJECTS, RESULTS, Layout
+from airflow_llm_provider.dataset.part_files import PartFile, PartWriter
+from airflow_llm_provider.dataset.results import read_results_file
+from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.shards import open_shard
+from airflow_llm_provider.dataset.storage import BrokenFileError
+from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.errors import LLMStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_llm_provider.dataset.plan import Plan, ShardEntry
+
+#: Version of the manifest.
+MANIFEST_VERSION = 1
+_MOST_NAMED = 5
+_USAGE = ("prompt_tokens", "completion_tokens", "cached_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeReport:
+    """What the output holds.
+
+    :param rows_by_status: rows by row status; sums to ``rows``.
+    :param usage: tokens that the answers in the output were billed, whenever that was.
+    :param cost_usd: US dollars for them; ``None``: some of it is unknown.
+    :param files: URIs of the output files, in row order.
+    :param rejects: URI of the file of rows without an answer; ``None``: every row has one.
+    :param manifest: URI of the manifest.
+    """
+
+    rows: int
+    rows_by_status: Mapping[str, int]
+    usage: Usage
+    cost_usd: float | None
+    files: tuple[str, ...]
+    rejects: str | None
+    manifest: str
+
+
+def merge_shards(
+    layout: Layout,
+    plan: Plan,
+    *,
+    created: str,
+    extra: Mapping[str, Any] | None = None,
+    rows_per_group: int = 1 << 17,
+    bytes_per_file: int = 256 << 20,
+) -> MergeReport:
+    """Write the output of a plan whose shards are all finished, in the place of the previous output.
+
+    Nothing of the previous output is touched before the new one is complete.
+
+    :param created: ISO time of the merge.
+    :param extra: more of what the manifest should hold.
+    :param rows_per_group: most rows of a row group.
+    :param bytes_per_file: size on storage beyond which the next file begins.
+    :raises LLMStateError: when shards are not finished, or do not hold what the plan says.
+    :raises LLMInputError: when the destination holds Parquet files of someone else.
+    """
+    check_destination(layout)
+    _check_finished(layout, plan)
+    merge = _Merge(layout, plan, rows_per_group=rows_per_group, bytes_per_file=bytes_per_file)
+    return merge.run(created, extra or {})
+
+
+def _check_finished(layout: Layout, plan: Plan) -> None:
+    finished = set(layout.storage.files(RESULTS))
+    missing = [entry for entry in plan.shards if layout.results(entry.shard_id) not in finished]
+    if missing:
+        named = ", ".join(f"{entry.index} ({entry.shard_id})" for entry in missing[:_MOST_NAMED])
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        raise LLMStateError(
+            f"{len(missing)} of {len(plan.shards)} shards are not finished: {named}{more}; run their complete tasks, then "
+            "this again. The previous output is untouched"
+        )
+
+
+class _Merge:
+    def __init__(self, layout: Layout, plan: Plan, *, rows_per_group: int, bytes_per_file: int) -> None:
+        self._layout = layout
+        self._plan = plan
+        self._columns = OutputColumns(plan.spec)
+        self._schema = self._columns.output_schema(plan.input_schema)
+        self._rejects_schema = self._columns.rejects_schema(plan.input_schema)
+        self._parts = PartWriter(
+            layout, self._schema, rows_per_group=rows_per_group, bytes_per_file=bytes_per_file
+        )
+        self._rejects: RowGroupWriter | None = None
+        self._files = ExitStack()
+        self._rows_by_status: Counter[str] = Counter()
+        self._usage: Counter[str] = Counter()
+        self._cost: float | None = 0.0
+
+    def run(self, created: str, extra: Mapping[str, Any]) -> MergeReport:
+        try:
+            with self._files:
+                for entry in self._plan.shards:
+                    self._add(entry)
+                if self._rejects is not None:
+                    self._rejects.close()
+            parts = self._parts.finish()
+            self._check_rows(parts)
+            self._parts.publish(self._parts.rejects_name() if self._rejects is not None else None)
+        finally:
+            self._parts.discard()
+        report = self._report(parts)
+        manifest = _manifest(self._plan, report, parts, created, self._schema) | dict(extra)
+        self._layout.storage.write_bytes(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+        self._layout.storage.delete(INTENT)
+        return report
+
+    def _add(self, entry: ShardEntry) -> None:
+        results = self._results(entry)
+        self._count(results)
+        rows = 0
+        with open_shard(self._layout, entry.shard_id) as shard:
+            self._check_shard(entry, shard.keys.fingerprints, results)
+            for batch in shard.batches():
+                start = 0
+                # Sliced, never copied together: one array holds no more than two gigabytes of text.
+                for answers in results.slice(rows, batch.num_rows).to_batches():
+                    self._write(batch.slice(start, answers.num_rows), answers)
+                    start += answers.num_rows
+                rows += batch.num_rows
+
+    def _results(self, entry: ShardEntry) -> pa.Table:
+        try:
+            results = read_results_file(self._layout, entry.shard_id)
+        except BrokenFileError as error:
+            raise LLMStateError(
+                f"the results of shard {entry.index} are damaged ({error}): run its complete task again, which asks only "
+                "the rows whose answers are lost"
+            ) from error
+        if results is None:
+            raise LLMStateError(
+                f"the results of shard {entry.index} ({entry.shard_id}) are gone: run its complete task"
+            )
+        return results
+
+    def _check_shard(self, entry: ShardEntry, fingerprints: list[bytes | None], results: pa.Table) -> None:
+        if not len(fingerprints) == entry.rows == results.num_rows:
+            raise LLMStateError(
+                f"shard {entry.index} ({entry.shard_id}) has {entry.rows} rows in the plan, {len(fingerprints)} in its "
+                f"file and {results.num_rows} in its results: clear the split and everything after it"
+            )
+        if results.column("_llm_fingerprint").to_pylist() != fingerprints:
+            raise LLMStateError(
+                f"the results of shard {entry.index} ({entry.shard_id}) belong to other rows: run its complete task again"
+            )
+
+    def _write(self, rows: pa.RecordBatch, answers: pa.RecordBatch) -> None:
+        names = [field.name for field in (*self._columns.answer, *self._columns.metadata)]
+        batch = pa.RecordBatch.from_arrays(
+            [*rows.columns, *(answers.column(name) for name in names)], schema=self._schema
+        )
+        self._parts.write(batch)
+        status = answers.column(self._columns.metadata_name("status"))
+        rejected = pc.not_equal(status, RowStatus.SUCCESS.value)
+        if pc.any(rejected).as_py():
+            columns = [*batch.columns, answers.column("_llm_text")]
+            self._reject(pa.RecordBatch.from_arrays(columns, schema=self._rejects_schema).filter(rejected))
+
+    def _reject(self, batch: pa.RecordBatch) -> None:
+        if self._rejects is None:
+            file = self._files.enter_context(self._layout.storage.create(self._parts.rejects_name()))
+            self._rejects = RowGroupWriter(file, self._rejects_schema)
+        self._rejects.write(batch)
+
+    def _count(self, results: pa.Table) -> None:
+        for pair in pc.value_counts(results.column(self._columns.metadata_name("status"))).to_pylist():
+            self._rows_by_status[pair["values"]] += pair["counts"]
+        for name in _USAGE:
+            self._usage[name] += pc.sum(results.column(self._columns.metadata_name(name))).as_py() or 0
+        asked = pc.greater(results.column(self._columns.metadata_name("attempts")), 0)
+        costs = results.column(self._columns.metadata_name("cost_usd")).filter(asked)
+        known = self._cost is not None and not costs.null_count
+        self._cost = (self._cost or 0.0) + (pc.sum(costs).as_py() or 0.0) if known else None
+
+    def _check_rows(self, parts: tuple[PartFile, ...]) -> None:
+        written = sum(part.rows for part in parts)
+        counted = self._rows_by_status.total()
+        if not written == counted == self._plan.rows:
+            raise LLMStateError(
+                f"the plan has {self._plan.rows} rows, the results {counted} and the output {written}: clear the split and "
+                "everything after it. The previous output is untouched"
+            )
+
+    def _report(self, parts: tuple[PartFile, ...]) -> MergeReport:
+        return MergeReport(
+            rows=self._plan.rows,
+            rows_by_status=dict(self._rows_by_status.most_common()),
+            usage=Usage(**{name: self._usage[name] for name in _USAGE}),
+            cost_usd=self._cost,
+            files=tuple(self._layout.uri(part.name) for part in parts),
+            rejects=self._layout.uri(REJECTS) if self._rejects is not None else None,
+            manifest=self._layout.uri(MANIFEST),
+        )
+
+
+def _manifest(
+    plan: Plan, report: MergeReport, parts: tuple[PartFile, ...], created: str, schema: pa.Schema
+) -> dict[str, Any]:
+    return {
+        "manifest_version": MANIFEST_VERSION,
+        "plan_id": plan.plan_id,
+        "created": created,
+        "files": [dataclasses.asdict(part) for part in parts],
+        "rejects": REJECTS if report.rejects else None,
+        "status_column": f"{plan.spec.metadata_prefix}status",
+        "rows": report.rows,
+        "rows_by_status": dict(report.rows_by_status),
+        "shards": len(plan.shards),
+        "usage": dataclasses.asdict(report.usage),
+        "cost_usd": report.cost_usd,
+        "model": plan.spec.model,
+        "spec_fingerprint": plan.spec.fingerprint,
+        "columns": {field.name: str(field.type) for field in schema},
+        "versions": dict(plan.versions),
+        "source": [dict(file) for file in plan.source],
+    }

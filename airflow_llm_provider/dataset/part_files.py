@@ -1,0 +1,126 @@
+"""Output parts: written aside, then put in place together."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+from uuid import uuid4
+
+import orjson
+
+from airflow_llm_provider.dataset.destination import own_parts
+from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, REJECTS, STAGING, Layout
+from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.errors import LLMStateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartFile:
+    """One output file.
+
+    :param name: its name in the destination.
+    """
+
+    name: str
+    rows: int
+    size: int
+
+
+class PartWriter:
+    """Writes rows into part files of a steady size.
+
+    They are written below ``_llm/staging``, where no reader sees them. :meth:`publish` then puts all of them in place:
+    the old manifest goes first, the parts are renamed one after the other, and the caller writes the new manifest
+    last. On a local disk the renames take microseconds; on an object store each is a copy on the server. A reader
+    that lists the folder meanwhile may see parts of both outputs, one that goes by the manifest never does.
+
+    :param schema: the one schema of all parts.
+    :param rows_per_group: most rows of a row group.
+    :param bytes_per_file: size on storage beyond which the next part begins.
+    """
+
+    def __init__(
+        self, layout: Layout, schema: pa.Schema, *, rows_per_group: int, bytes_per_file: int
+    ) -> None:
+        self._layout = layout
+        self._schema = schema
+        self._rows_per_group = rows_per_group
+        self._bytes_per_file = bytes_per_file
+        self._folder = f"{STAGING}/{uuid4().hex}"
+        self._staged: list[PartFile] = []
+        self._open = ExitStack()
+        self._file: IO[bytes] | None = None
+        self._writer: RowGroupWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows."""
+        writer = self._writer or self._begin()
+        writer.write(batch)
+        if self._file is not None and self._file.tell() >= self._bytes_per_file:
+            self._end()
+
+    def _begin(self) -> RowGroupWriter:
+        name = self._layout.part(len(self._staged))
+        self._file = self._open.enter_context(self._layout.storage.create(f"{self._folder}/{name}"))
+        self._writer = RowGroupWriter(self._file, self._schema, rows=self._rows_per_group)
+        return self._writer
+
+    def _end(self) -> None:
+        if self._writer is None or self._file is None:
+            return
+        name = self._layout.part(len(self._staged))
+        self._writer.close()
+        part = PartFile(name=name, rows=self._writer.rows, size=self._file.tell())
+        self._writer = self._file = None
+        self._open.close()
+        self._staged.append(part)
+
+    def finish(self) -> tuple[PartFile, ...]:
+        """End the last part, and return all: at least one, so that the output always has its schema."""
+        if self._writer is None and not self._staged:
+            self._begin()
+        self._end()
+        return tuple(self._staged)
+
+    def publish(self, rejects: str | None) -> None:
+        """Put the parts, and the file of rejected rows, in the place of the previous output.
+
+        :param rejects: name of the staged file of rejected rows; ``None``: there are none.
+        """
+        storage = self._layout.storage
+        old = own_parts(self._layout)
+        new = [part.name for part in self._staged]
+        intent = {"files": sorted(old.union(new))}
+        # From here until the manifest is written, this tells our files from a user's.
+        storage.write_bytes(INTENT, orjson.dumps(intent))
+        storage.delete(MANIFEST)
+        for name in new:
+            storage.move(f"{self._folder}/{name}", name)
+        for name in sorted(old - set(new)):
+            storage.delete(name)
+        if rejects is not None:
+            storage.move(rejects, REJECTS)
+        else:
+            storage.delete(REJECTS)
+
+    def rejects_name(self) -> str:
+        """Return where the file of rejected rows is staged."""
+        return f"{self._folder}/{REJECTS}"
+
+    def discard(self) -> None:
+        """Delete whatever is still staged."""
+        with suppress(_UnfinishedError), self._open:
+            if self._file is not None:
+                raise _UnfinishedError
+        # What stays behind is hidden from readers, and must not hide why the merge failed.
+        with suppress(LLMStateError):
+            self._layout.storage.delete_folder(self._folder)
+            self._layout.storage.remove_folder(STAGING)
+
+
+class _UnfinishedError(Exception):
+    """Ends a part that is not whole, so that it never appears."""
