@@ -94,6 +94,9 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Collect bytes and answer as soon as a request is whole."""
         self._buffer += data
+        if not self._buffer[:1].isalpha():  # no HTTP, such as a TLS greeting
+            self.abort()
+            return
         if self._pending is None:
             self._serve()
 

@@ -1,0 +1,1 @@
+"""The network edge: HTTP in, engine types out. Vendor errors end here."""

@@ -1,0 +1,234 @@
+"""Any endpoint that speaks OpenAI's ``/chat/completions``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import orjson
+from openai import AsyncOpenAI, DefaultAioHttpClient, Omit
+
+from airflow_llm_provider.clients.classify import refused
+from airflow_llm_provider.clients.completion import read_completion
+from airflow_llm_provider.clients.error_body import load_json, read_error
+from airflow_llm_provider.clients.meaning import parameter_named
+from airflow_llm_provider.clients.redact import Redactor, public_url
+from airflow_llm_provider.clients.transport import transport_error
+from airflow_llm_provider.engine.call import CallError, FailureKind, Reply
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.prompt.body import MAX_COMPLETION_TOKENS, MAX_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+_PATH = "/chat/completions"
+_OK = 200
+_BAD_REQUEST = (400, 422)
+#: Longest wait for a connection: a dead host is known long before a slow answer is.
+_CONNECT_SECONDS = 30.0
+#: Idle connections are given up before servers do, most of which wait five seconds: a request on a connection that the
+#: server is closing is lost.
+_KEEPALIVE_SECONDS = 4.0
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OTHER_CAP = {MAX_TOKENS: MAX_COMPLETION_TOKENS, MAX_COMPLETION_TOKENS: MAX_TOKENS}
+
+
+class OpenAIClient:
+    """Sends requests to one endpoint with one key. Never retries, never waits, holds no state but its connections.
+
+    The SDK supplies addresses, headers and HTTP client; requests go straight to that client, since the SDK's own way
+    there takes twice the processor time.
+
+    :param base_url: URL before ``/chat/completions``; ``None``: OpenAI's.
+    :param api_key: key; ``None`` or blank: none is sent, for servers that want none.
+    :param organization: OpenAI organisation.
+    :param project: OpenAI project.
+    :param headers: further HTTP headers.
+    :param concurrency: most requests in flight, hence connections.
+    :param epoch: source of epoch seconds, for dates in headers.
+    :raises LLMInputError: when the URL is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        organization: str | None = None,
+        project: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        concurrency: int = 16,
+        epoch: Callable[[], float] = time.time,
+    ) -> None:
+        key = (api_key or "").strip()
+        self._http = DefaultAioHttpClient(limits=_limits(concurrency), follow_redirects=False)
+        url, login = _split_login(_checked_url(base_url or "https://api.openai.com/v1"))
+        sdk = AsyncOpenAI(
+            base_url=url,
+            api_key=key or "none",
+            max_retries=0,
+            http_client=self._http,
+        )
+        # Given or not, so that the SDK's environment variables have no say over the connection.
+        own = {"Authorization": f"Bearer {key}" if key else login or Omit()}
+        own |= {"OpenAI-Organization": organization or Omit(), "OpenAI-Project": project or Omit()}
+        sent = _merged(sdk.default_headers, own, _checked_headers(headers or {}))
+        # A request to copy from: parsed once, and of the HTTP library that the installed SDK is built upon.
+        self._model_request = self._http.build_request("POST", _completions_url(url), headers=sent)
+        del self._model_request.headers["content-length"]
+        self._redact = Redactor(key, login, *(headers or {}).values())
+        self._epoch = epoch
+        self._cap_name: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<OpenAIClient {public_url(str(self._model_request.url))}>"
+
+    async def complete(self, body: Mapping[str, Any], *, timeout: float) -> Reply:  # noqa: ASYNC109 -- a bound for the whole call, tries of the cap's name included
+        """Send ``body`` and return the completion.
+
+        :param timeout: seconds for the whole call.
+        :raises CallError: when there is no completion.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._complete(body, timeout)
+        except TimeoutError:
+            message = f"no whole answer within {timeout:g} s"
+            raise CallError(FailureKind.TIMEOUT, "timeout", message) from None
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+    async def _complete(self, body: Mapping[str, Any], seconds: float) -> Reply:
+        sent = self._with_cap_name(body)
+        status, headers, raw = await self._post(sent, seconds)
+        if status in _BAD_REQUEST and self._cap_refused(sent, raw):
+            sent = self._with_cap_name(body)
+            status, headers, raw = await self._post(sent, seconds)
+        now = self._epoch()
+        if status != _OK:
+            raise refused(status, headers, raw, now=now, redact=self._redact)
+        return read_completion(raw, headers, now=now, redact=self._redact)
+
+    async def _post(self, body: Mapping[str, Any], seconds: float) -> tuple[int, dict[str, str], bytes]:
+        """Send one request and return status, headers by name in lower case, and body."""
+        request = type(self._model_request)(
+            "POST",
+            self._model_request.url,
+            headers=self._model_request.headers,
+            content=_encode(body),
+            extensions={"timeout": {"connect": min(_CONNECT_SECONDS, seconds)}},
+        )
+        try:
+            response = await self._http.send(request)
+        except Exception as error:  # noqa: BLE001 -- whatever HTTP libraries raise ends here
+            raise transport_error(error) from None
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw
+        }
+        return response.status_code, headers, response.content
+
+    def _with_cap_name(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Name the output cap as this endpoint is known to want it."""
+        wanted = self._cap_name
+        if wanted is None or _OTHER_CAP[wanted] not in body:
+            return body
+        return {(wanted if key == _OTHER_CAP[wanted] else key): value for key, value in body.items()}
+
+    def _cap_refused(self, sent: Mapping[str, Any], raw: bytes) -> bool:
+        """Say whether the cap's name is at fault and another is left to try; remember that one from now on."""
+        try:
+            error = read_error(load_json(raw))
+        except ValueError:
+            return False
+        used = next((name for name in _OTHER_CAP if name in sent), None)
+        if error is None or used is None or parameter_named(error) != used or not error.blames_name:
+            return False
+        if self._cap_name is None:
+            self._cap_name = _OTHER_CAP[used]
+            log.info("The endpoint does not know %s; sending %s from now on", used, self._cap_name)
+        # False when both names were refused. Requests that were out when the name changed are sent again.
+        return self._cap_name != used
+
+
+def _checked_url(url: str) -> str:
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise LLMInputError(
+            "the connection's base URL must be an http or https URL such as https://api.openai.com/v1, the part before "
+            "/chat/completions"
+        )
+    return url
+
+
+def _completions_url(base_url: str) -> str:
+    """Append the path, keeping a query such as Azure's ``api-version``, and forgiving a base that has it already."""
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/").removesuffix(_PATH)
+    return urlunsplit((parts.scheme, parts.netloc, path + _PATH, parts.query, ""))
+
+
+def _split_login(url: str) -> tuple[str, str | None]:
+    """Take user and password out of a URL, as a header's value."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, None
+    basic = base64.b64encode(unquote(login).encode()).decode()
+    return urlunsplit((parts.scheme, host, parts.path, parts.query, "")), f"Basic {basic}"
+
+
+def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
+            # The value may be a secret, so it is not shown.
+            raise LLMInputError(
+                f"the connection's header {name!r} cannot be sent: use printable ASCII characters"
+            )
+    return headers
+
+
+def _merged(*sources: Mapping[str, Any]) -> dict[str, str]:
+    """Let later headers replace earlier ones, whatever their case, and drop those marked as left out."""
+    merged: dict[str, tuple[str, Any]] = {}
+    for source in sources:
+        merged |= {name.lower(): (name, value) for name, value in source.items()}
+    return {name: value for name, value in merged.values() if not isinstance(value, Omit)}
+
+
+def _limits(concurrency: int) -> Any:
+    if concurrency < 1:
+        raise LLMInputError(f"concurrency is {concurrency}: give at least 1")
+    names = (
+        base.__module__.partition(".")[0]
+        for base in DefaultAioHttpClient.__mro__
+        if base.__name__ == "AsyncClient"
+    )
+    library = sys.modules[next(names)]
+    return library.Limits(
+        max_connections=concurrency,
+        max_keepalive_connections=concurrency,
+        keepalive_expiry=_KEEPALIVE_SECONDS,
+    )
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # integers beyond 64 bits, in a schema's bounds for instance
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
