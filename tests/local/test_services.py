@@ -1,0 +1,191 @@
+"""Supervised processes, with small commands in place of Airflow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from airflow_llm_provider.local.errors import StartError
+from airflow_llm_provider.local.processes import Identity
+from airflow_llm_provider.local.rest import wait_until
+from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
+from airflow_llm_provider.local.supervisor import Plan, Status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Forks a child into a process group of its own, as Airflow does with tasks, and says so.
+FORKING = """
+import os, sys, time
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    open(sys.argv[1], "w").close()
+    time.sleep(60)
+time.sleep(60)
+"""
+STUBBORN = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(sys.argv[1], "w").close()
+time.sleep(60)
+"""
+
+
+def python(code: str, *args: str) -> list[str]:
+    return [sys.executable, "-c", code, *args]
+
+
+@pytest.fixture
+def services(tmp_path: Path):
+    found = ServiceSet(tmp_path / "run here")
+    yield found
+    found.stop()
+
+
+def start(services: ServiceSet, *, keep: bool = False, grace: float = 5.0, **commands: list[str]) -> None:
+    services.start(Plan(folder="", services=commands, keep=keep, grace=grace), env=os.environ)
+
+
+class TestServiceSet:
+    def test_a_forked_grandchild_in_its_own_group_ends_too(
+        self, services: ServiceSet, tmp_path: Path
+    ) -> None:
+        ready = tmp_path / "ready"
+        start(services, parent=python(FORKING, str(ready)))
+        services.wait_until(ready.exists, timeout=20, what="the child")
+        processes = services.processes()
+        assert len(processes) == 3
+
+        services.stop()
+
+        assert services.processes() == []
+        assert not any(process.is_running() for process in processes)
+        assert services.status is not None
+        assert services.status.state == "stopped"
+
+    def test_a_process_that_ignores_sigterm_is_killed(self, services: ServiceSet, tmp_path: Path) -> None:
+        ready = tmp_path / "ready"
+        start(services, grace=0.2, stubborn=python(STUBBORN, str(ready)))
+        services.wait_until(ready.exists, timeout=20, what="the stubborn one")
+
+        services.stop()
+
+        assert services.processes() == []
+
+    def test_stopping_twice_or_what_never_ran_is_harmless(self, services: ServiceSet) -> None:
+        services.stop()
+        start(services, sleeper=python("import time; time.sleep(60)"))
+        services.wait_until(lambda: True, timeout=20, what="the sleeper")
+        services.stop()
+        services.stop()
+        assert not services.alive
+
+    def test_a_service_that_ends_takes_the_others_along_and_is_named(self, services: ServiceSet) -> None:
+        start(
+            services,
+            good=python("import time; time.sleep(60)"),
+            bad=python("print('no such table'); raise SystemExit(3)"),
+        )
+
+        with pytest.raises(
+            StartError, match=r"(?s)the pair did not start: bad ended with code 3\n.*no such table"
+        ):
+            services.wait_until(lambda: False, timeout=20, what="the pair")
+
+        assert services.processes() == []
+
+    def test_nothing_starts_when_a_preparation_fails(self, services: ServiceSet, tmp_path: Path) -> None:
+        started = tmp_path / "started"
+        plan = Plan(
+            folder="",
+            prepare={"migrate": python("raise SystemExit(1)")},
+            services={"late": python("open(__import__('sys').argv[1], 'w')", str(started))},
+        )
+        services.start(plan, env=os.environ)
+
+        with pytest.raises(StartError, match="migrate ended with code 1"):
+            services.wait_until(lambda: True, timeout=20, what="it")
+
+        assert not started.exists()
+
+    def test_a_late_service_is_reported_with_its_log(self, services: ServiceSet) -> None:
+        start(services, slow=python("print('still loading', flush=True); import time; time.sleep(60)"))
+        log = services.folder / "slow.log"
+        services.wait_until(lambda: log.exists() and "loading" in log.read_text(), timeout=20, what="a line")
+        with pytest.raises(StartError, match=r"(?s)it was not ready after 0 s.*still loading"):
+            services.wait_until(lambda: False, timeout=0, what="it")
+
+    def test_a_second_set_in_the_same_folder_is_refused(self, services: ServiceSet) -> None:
+        start(services, sleeper=python("import time; time.sleep(60)"))
+        services.wait_until(lambda: True, timeout=20, what="the sleeper")
+        with pytest.raises(StartError, match="something already runs in .*: stop it first"):
+            start(ServiceSet(services.folder), sleeper=python("pass"))
+
+    def test_another_process_finds_and_stops_a_kept_set(self, services: ServiceSet) -> None:
+        code = (
+            "import os, sys\n"
+            "from pathlib import Path\n"
+            "from airflow_llm_provider.local.services import ServiceSet\n"
+            "from airflow_llm_provider.local.supervisor import Plan\n"
+            "found = ServiceSet(Path(sys.argv[1]))\n"
+            "found.start(Plan(folder='', services={'s': ['/bin/sleep', '60']}, keep=True), env=os.environ)\n"
+            "found.wait_until(lambda: True, timeout=20, what='it')\n"
+            "os._exit(0)\n"
+        )
+        subprocess.run(python(code, str(services.folder)), check=True)
+        assert services.alive
+        assert len(services.processes()) == 2
+
+        services.stop()
+
+        assert services.processes() == []
+
+    def test_what_a_killed_supervisor_left_is_ended_before_the_next_start(
+        self, services: ServiceSet, tmp_path: Path
+    ) -> None:
+        ready = tmp_path / "ready"
+        start(services, keep=True, parent=python(FORKING, str(ready)))
+        services.wait_until(ready.exists, timeout=20, what="the child")
+        status = services.status
+        assert status is not None
+        left = [process for process in services.processes() if process.pid != status.pid]
+        os.kill(status.pid, signal.SIGKILL)
+        wait_until(lambda: not services.alive, timeout=5, what="the supervisor is not gone")
+
+        start(services, sleeper=python("import time; time.sleep(60)"))
+
+        _gone, alive = psutil.wait_procs(left, timeout=5)
+        assert alive == []
+
+
+class TestIdentity:
+    def test_a_number_given_to_another_process_is_not_ours(self) -> None:
+        own = Identity.of(os.getpid())
+        assert own.alive()
+        assert not own.replaced()
+        other = Identity(pid=os.getpid(), created=own.created - 100)
+        assert not other.alive()
+        assert other.replaced()
+
+
+class TestStatus:
+    def test_a_folder_without_a_file_was_never_started(self, tmp_path: Path) -> None:
+        assert Status.read(tmp_path / "status.json") is None
+
+
+class TestLogTail:
+    def test_only_the_last_lines_are_kept(self, tmp_path: Path) -> None:
+        log = tmp_path / "a.log"
+        log.write_bytes(b"\n".join(b"line %d" % number for number in range(9000)) + b"\n\xff")
+        assert log_tail(log, 2) == "line 8999\n�"
+
+
+class TestFreePort:
+    def test_ports_differ(self) -> None:
+        assert len({free_port() for _ in range(5)}) > 1

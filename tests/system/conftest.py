@@ -1,0 +1,72 @@
+"""One real Airflow for all system tests: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from airflow_llm_provider.local import AirflowClient, LocalAirflow
+
+
+@pytest.fixture(scope="session")
+def system_home() -> Iterator[Path]:
+    """A folder with a space in its name, for everything the session's Airflow reads and writes."""
+    home = Path(tempfile.mkdtemp(prefix="airflow llm "))
+    yield home
+    if not os.environ.get("KEEP_SYSTEM_HOME"):
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def dags_folder(system_home: Path) -> Path:
+    """The folder of DAG files."""
+    folder = system_home / "dags"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
+    """A running Airflow over `dags_folder`; DAG files can import what lies in this repository."""
+    repository = Path(__file__).parents[2]
+    path = os.pathsep.join(part for part in (str(repository), os.environ.get("PYTHONPATH", "")) if part)
+    with LocalAirflow(
+        system_home / "airflow", dags_folder, env={"PYTHONPATH": path}, parallelism=6, triggerer=False
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(airflow: LocalAirflow) -> Iterator[AirflowClient]:
+    """REST client of the session's Airflow."""
+    with airflow.client() as connected:
+        yield connected
+
+
+AddDag = Callable[[str, str], str]
+
+
+@pytest.fixture(scope="session")
+def add_dag(client: AirflowClient, dags_folder: Path) -> AddDag:
+    """Write a DAG file, wait until it is parsed, unpause it and return its id: `add_dag("my_dag", source)`.
+
+    Call it again with other source to change a DAG; it waits until the new version is parsed.
+    """
+
+    def add(dag_id: str, source: str) -> str:
+        before = datetime.now(UTC)
+        path = dags_folder / f"{dag_id}.py"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(source, encoding="utf-8")
+        temporary.replace(path)
+        client.wait_for_dag(dag_id, timeout=60, after=before)
+        client.unpause(dag_id)
+        return dag_id
+
+    return add
