@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.limits import bucket, hints
-from airflow_llm_provider.engine.limits.state import LENGTH, initialise
+from airflow_llm_provider.engine.limits.state import LENGTH, initialise, resum
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_llm_provider.engine.call import RateHint
     from airflow_llm_provider.engine.limits.bucket import Answer, Grant, Terms
     from airflow_llm_provider.engine.limits.state import State
@@ -68,8 +70,11 @@ class Store(Protocol):
         """Return the state once nobody else writes to it."""
         ...
 
-    def unlock(self) -> None:
-        """Let others write."""
+    def unlock(self, *, sound: bool) -> None:
+        """Let others write.
+
+        :param sound: whether the step was completed; if not, a signal broke into it and its sums need mending.
+        """
         ...
 
     def close(self) -> None:
@@ -88,29 +93,23 @@ class LocalBackend:
         self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
     ) -> Answer:
         """Take one request and its tokens."""
-        state = await self._store.lock()
+        state, done = await self._store.lock(), False
         try:
-            return bucket.take(
+            answer = bucket.take(
                 state, terms, tokens=tokens, least=least, horizon=horizon, since=since, now=self._now()
             )
+            done = True
         finally:
-            self._store.unlock()
+            self._store.unlock(sound=done)
+        return answer
 
     async def settle(self, slot: int, requests: float, tokens: float) -> None:
         """Correct a grant."""
-        state = await self._store.lock()
-        try:
-            bucket.settle(state, slot, requests, tokens)
-        finally:
-            self._store.unlock()
+        await self._run(lambda state: bucket.settle(state, slot, requests, tokens))
 
     async def give_back(self, grant: Grant) -> None:
         """Undo a grant."""
-        state = await self._store.lock()
-        try:
-            bucket.give_back(state, grant.slot, grant.tokens, grant.made)
-        finally:
-            self._store.unlock()
+        await self._run(lambda state: bucket.give_back(state, grant.slot, grant.tokens, grant.made))
 
     async def overtaken(self, grant: Grant) -> tuple[bool, float]:
         """Look, without a lock: a pause that begins at this very moment is one that the request just missed."""
@@ -118,30 +117,29 @@ class LocalBackend:
 
     async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
         """Hold back everyone, and learn."""
-        state = await self._store.lock()
-        try:
+
+        def step(state: State) -> None:
             now = self._now()
-            bucket.refuse(
-                state, terms, granted_at=now if granted_at is None else granted_at, seconds=seconds, now=now
-            )
-        finally:
-            self._store.unlock()
+            granted = now if granted_at is None else granted_at
+            bucket.refuse(state, terms, granted_at=granted, seconds=seconds, now=now)
+
+        await self._run(step)
 
     async def observe(self, slot: int, hint: RateHint) -> None:
         """Take in what the endpoint said."""
-        state = await self._store.lock()
-        try:
-            hints.observe(state, slot, hint)
-        finally:
-            self._store.unlock()
+        await self._run(lambda state: hints.observe(state, slot, hint))
 
     async def halt(self, kind: int) -> None:
         """Stop everyone."""
-        state = await self._store.lock()
+        await self._run(lambda state: bucket.halt(state, kind, self._now()))
+
+    async def _run(self, step: Callable[[State], None]) -> None:
+        state, done = await self._store.lock(), False
         try:
-            bucket.halt(state, kind, self._now())
+            step(state)
+            done = True
         finally:
-            self._store.unlock()
+            self._store.unlock(sound=done)
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -165,8 +163,10 @@ class MemoryStore:
         self._lock.acquire()
         return self._state
 
-    def unlock(self) -> None:
+    def unlock(self, *, sound: bool) -> None:
         """Let other threads write."""
+        if not sound:
+            resum(self._state)
         self._lock.release()
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ _MINUTE = 60.0
 #: Burst unless one is given: this share of a window's limit.
 BURST_SHARE = 0.01
 #: Seconds' worth of a learned rate that may go out at once.
-_LEARNED_BURST = 0.01
+LEARNED_BURST = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +158,7 @@ def take(
     rate, token_rate = min(max_requests / span, learned), max_tokens / span
     burst = terms.burst - 1.0 if terms.burst else BURST_SHARE * max_requests
     token_burst = burst * tokens if terms.burst else BURST_SHARE * max_tokens
-    burst = min(burst, _LEARNED_BURST * learned)
+    burst = min(burst, LEARNED_BURST * learned)
     at = max(
         start,
         last_at + (state[DEBT_REQUESTS] - burst) / rate,

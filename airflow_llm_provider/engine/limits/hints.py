@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.limits.state import State
 
 #: A difference to the endpoint's count that is no more than this share of its limit is not corrected.
-_TOLERANCE = 0.01
+TOLERANCE = 0.01
 #: Seconds that a stated limit is for.
 _MINUTE = 60.0
 #: Seconds to refill a whole request limit from which on it is taken for a daily one.
@@ -76,4 +76,4 @@ def _drift(limit: int | None, left: int | None, used: float) -> float:
     if not limit or left is None:
         return 0.0
     drift = limit - used - max(0, left)
-    return drift if drift > max(1.0, _TOLERANCE * limit) else 0.0
+    return drift if drift > max(1.0, TOLERANCE * limit) else 0.0

@@ -40,32 +40,32 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.limits.state import State
 
 #: Share of the observed rate that is used.
-_CAUTION = 0.97
+CAUTION = 0.97
 #: One episode lowers a rate to no less than this share of it.
-_DEEPEST_CUT = 0.5
+DEEPEST_CUT = 0.5
 #: Requests a second after an episode in which nothing was accepted.
-_BARREN_RATE = 8.0
+BARREN_RATE = 8.0
 #: The lowest rate ever learned, in requests a second: three a minute.
-_LOWEST_RATE = 0.05
+LOWEST_RATE = 0.05
 #: Seconds in which the base rate doubles, and how often at most.
-_DOUBLING = 0.25
-_DOUBLINGS = 40.0
+DOUBLING = 0.25
+DOUBLINGS = 40.0
 #: A learned rate that is at least this share of the previous one confirms it.
-_CONFIRMED = 0.8
+CONFIRMED = 0.8
 #: The longest time until a learned rate doubles by itself, in seconds.
-_LONGEST_CALM = 1920.0
+LONGEST_CALM = 1920.0
 #: No cycle counts as shorter than this, in seconds.
-_SHORTEST_CYCLE = 0.05
+SHORTEST_CYCLE = 0.05
 #: Seconds without a grant after which a cycle starts anew: nothing was held back in them.
-_IDLE = 2.0
+IDLE = 2.0
 #: The longest pause that is believed, in seconds: a day, as for a daily quota.
-_LONGEST_PAUSE = 86_400.0
+LONGEST_PAUSE = 86_400.0
 
 
 def rate_at(state: State, when: float) -> float:
     """Return the requests a second that the account may be sent at ``when``, as far as is known."""
     grown = max(0.0, when - state[RATE_AT])
-    base: float = state[RATE_BASE] * 2.0 ** min(grown / _DOUBLING, _DOUBLINGS)
+    base: float = state[RATE_BASE] * 2.0 ** min(grown / DOUBLING, DOUBLINGS)
     ceiling: float = state[RATE_CEILING] * (1.0 + (grown / state[RATE_CALM]) ** 3)
     return min(base, ceiling, UNLIMITED)
 
@@ -73,7 +73,7 @@ def rate_at(state: State, when: float) -> float:
 def note_grant(state: State, at: float) -> None:
     """Count a request that goes out at ``at``; to be called before ``LAST_AT`` moves there."""
     idle = at - max(state[LAST_AT], state[CYCLE_AT])
-    if idle > _IDLE:
+    if idle > IDLE:
         state[CYCLE_AT] = at
         state[CYCLE_GRANTS] = 0.0
         # A learned rate grows while it is used, not overnight.
@@ -103,7 +103,7 @@ def refuse(state: State, granted_at: float, seconds: float, known_rate: float, n
     elif now > state[PAUSED_UNTIL]:
         seconds = 0.0  # a straggler: its wait is over, the news it brings is the count
     state[EPISODE_REFUSED] += 1.0
-    until = now + min(seconds, _LONGEST_PAUSE)
+    until = now + min(seconds, LONGEST_PAUSE)
     if until > state[PAUSED_UNTIL]:
         state[PAUSED_UNTIL] = state[CYCLE_AT] = state[RATE_AT] = until
         state[EPISODE_PAUSE] = until - state[PAUSE_BEGAN]
@@ -119,7 +119,7 @@ def _begin_episode(state: State, known_rate: float, now: float) -> None:
     state[EPISODE_SECONDS] = max(0.0, now - state[CYCLE_AT])
     state[EPISODE_REFUSED] = state[EPISODE_PAUSE] = state[CYCLE_GRANTS] = 0.0
     state[PAUSE_BEGAN] = state[CYCLE_AT] = now
-    state[RATE_CALM] = min(state[RATE_CALM] * 2.0, _LONGEST_CALM) if learned else FIRST_CALM
+    state[RATE_CALM] = min(state[RATE_CALM] * 2.0, LONGEST_CALM) if learned else FIRST_CALM
 
 
 def _learn(state: State) -> None:
@@ -127,12 +127,12 @@ def _learn(state: State) -> None:
     before = state[EPISODE_RATE]
     accepted = state[EPISODE_GRANTS] - state[EPISODE_REFUSED]
     if accepted <= 0:
-        state[RATE_BASE] = _BARREN_RATE
-        state[RATE_CEILING] = max(_LOWEST_RATE, before * _DEEPEST_CUT) if before < UNLIMITED else UNLIMITED
+        state[RATE_BASE] = BARREN_RATE
+        state[RATE_CEILING] = max(LOWEST_RATE, before * DEEPEST_CUT) if before < UNLIMITED else UNLIMITED
         return
-    rate = _CAUTION * accepted / max(state[EPISODE_SECONDS], state[EPISODE_PAUSE], _SHORTEST_CYCLE)
+    rate = CAUTION * accepted / max(state[EPISODE_SECONDS], state[EPISODE_PAUSE], SHORTEST_CYCLE)
     if before < UNLIMITED:
-        rate = min(max(rate, before * _DEEPEST_CUT), before * _CAUTION)
-    state[RATE_BASE] = state[RATE_CEILING] = max(rate, _LOWEST_RATE)
-    if rate < _CONFIRMED * state[EPISODE_CEILING]:
+        rate = min(max(rate, before * DEEPEST_CUT), before * CAUTION)
+    state[RATE_BASE] = state[RATE_CEILING] = max(rate, LOWEST_RATE)
+    if rate < CONFIRMED * state[EPISODE_CEILING]:
         state[RATE_CALM] = FIRST_CALM

@@ -1,0 +1,8 @@
+"""Limits shared between processes and machines: the backends that need a file or a network.
+
+The limiter itself is :class:`~airflow_llm_provider.engine.limits.account.AccountLimiter`.
+"""
+
+from airflow_llm_provider.limiters.url import DEFAULT_LIMITER_URL, account_key, limiter_from_url
+
+__all__ = ["DEFAULT_LIMITER_URL", "account_key", "limiter_from_url"]

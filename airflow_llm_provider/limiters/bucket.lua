@@ -1,0 +1,318 @@
+-- The bucket of engine/limits, for Redis: the same steps on the same numbers, as one atomic call on the server's time.
+--
+-- KEYS[1] is a string of little-endian doubles laid out as in engine/limits/state.py, whose names and constants are
+-- put before this text. ARGV[1] is JSON: window, now (false: the server's time), seen (the server's time when this
+-- sender last heard from it; 0: never), ops (lists of a name and its arguments). Returns the time and one list an op.
+
+local key = KEYS[1]
+local call = cjson.decode(ARGV[1])
+local window = call.window
+local width = window / SLOTS
+local span = window * RING / SLOTS
+local now = call.now
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+end
+local h = {} -- the header, by 1-based field
+
+local HEADER_FORMAT = '<' .. string.rep('d', HEADER)
+local NOTHING = string.rep('\0', 16)
+
+-- The state ---------------------------------------------------------------------------------------------------------
+
+local function initialise(wait)
+  for field = 1, HEADER do h[field] = 0 end
+  redis.call('SET', key, string.rep('\0', 8 * LENGTH))
+  h[WINDOW] = window
+  h[TAIL] = math.floor(now / width)
+  h[OBSERVED] = h[TAIL] - 1
+  h[LAST_AT] = now
+  h[TOUCHED] = now
+  h[BOOT] = now -- here: when the state was made
+  h[PAUSE_BEGAN] = -math.huge
+  h[HALT_AT] = -math.huge
+  h[RATE_BASE] = FIRST_RATE
+  h[RATE_CEILING] = UNLIMITED
+  h[RATE_CALM] = FIRST_CALM
+  h[MAGIC] = LAYOUT
+  h[PAUSED_UNTIL] = wait > 0 and now + wait or 0
+  h[CYCLE_AT] = now + wait
+  h[RATE_AT] = now + wait
+end
+
+local function load()
+  local length = redis.call('STRLEN', key)
+  if length == 0 then
+    -- A sender that was here a moment ago knows of a state that is gone: its window may be used up.
+    initialise(call.seen > now - span and span or 0)
+    return
+  end
+  if length == 8 * LENGTH then
+    h = { struct.unpack(HEADER_FORMAT, redis.call('GETRANGE', key, 0, 8 * HEADER - 1)) }
+  end
+  if h[MAGIC] ~= LAYOUT or h[WINDOW] ~= window or h[TOUCHED] > now + 5 then
+    initialise(span) -- not ours, or another server's time: unknown is never "no limit"
+  elseif h[BOOT] > call.seen and call.seen > now - span then
+    -- Made anew by another sender while this one was away.
+    h[PAUSED_UNTIL] = math.max(h[PAUSED_UNTIL], call.seen + span)
+  end
+end
+
+local function save()
+  h[TOUCHED] = math.max(h[TOUCHED], now)
+  redis.call('SETRANGE', key, 0, struct.pack(HEADER_FORMAT, unpack(h, 1, HEADER)))
+  redis.call('PEXPIRE', key, math.ceil(1000 * (86400 + math.max(0, h[PAUSED_UNTIL] - now))))
+end
+
+-- The ledger --------------------------------------------------------------------------------------------------------
+
+local function offset(slot)
+  return 8 * (HEADER + 2 * (slot % RING))
+end
+
+local function entry(slot)
+  local requests, tokens = struct.unpack('<dd', redis.call('GETRANGE', key, offset(slot), offset(slot) + 15))
+  return requests, tokens
+end
+
+-- Forget `count` entries from the ring position `first` on; they do not wrap.
+local function forget(first, count)
+  local from = 8 * (HEADER + 2 * first)
+  local raw = redis.call('GETRANGE', key, from, from + 16 * count - 1)
+  local zeros = string.rep(NOTHING, count)
+  if raw == zeros then return end
+  for position = 1, 16 * count, 16 do
+    if string.sub(raw, position, position + 15) ~= NOTHING then
+      local requests, tokens = struct.unpack('<dd', raw, position)
+      h[USED_REQUESTS] = h[USED_REQUESTS] - requests
+      h[USED_TOKENS] = h[USED_TOKENS] - tokens
+    end
+  end
+  redis.call('SETRANGE', key, from, zeros)
+end
+
+local function advance(slot)
+  local tail = h[TAIL]
+  if slot <= tail then return end
+  local steps = slot - tail
+  if steps >= RING then
+    redis.call('SETRANGE', key, 8 * HEADER, string.rep(NOTHING, RING))
+    h[USED_REQUESTS], h[USED_TOKENS] = 0, 0
+  else
+    local first = (tail + 1) % RING
+    local unwrapped = math.min(steps, RING - first)
+    forget(first, unwrapped)
+    if steps > unwrapped then forget(0, steps - unwrapped) end
+  end
+  h[TAIL] = slot
+end
+
+local function first_fit(first, last, tokens, max_requests, max_tokens)
+  local slot = math.max(first, h[TAIL])
+  advance(slot)
+  while h[USED_REQUESTS] + 1 > max_requests or h[USED_TOKENS] + tokens > max_tokens do
+    if slot >= last then return -1 end
+    slot = slot + 1
+    advance(slot)
+  end
+  return slot
+end
+
+local function charge(slot, requests, tokens)
+  if h[TAIL] - slot >= RING then return end
+  local had_requests, had_tokens = entry(slot)
+  requests = math.max(requests, -had_requests)
+  tokens = math.max(tokens, -had_tokens)
+  redis.call('SETRANGE', key, offset(slot), struct.pack('<dd', had_requests + requests, had_tokens + tokens))
+  h[USED_REQUESTS] = h[USED_REQUESTS] + requests
+  h[USED_TOKENS] = h[USED_TOKENS] + tokens
+end
+
+local function used_before(slot)
+  local requests, tokens = 0, 0
+  for number = math.max(h[TAIL] - RING + 1, slot - SLOTS + 1), slot do
+    local of_slot, tokens_of_slot = entry(number)
+    requests, tokens = requests + of_slot, tokens + tokens_of_slot
+  end
+  return requests, tokens
+end
+
+-- The pace ----------------------------------------------------------------------------------------------------------
+
+local function rate_at(when)
+  local grown = math.max(0, when - h[RATE_AT])
+  local base = h[RATE_BASE] * 2 ^ math.min(grown / DOUBLING, DOUBLINGS)
+  local ceiling = h[RATE_CEILING] * (1 + (grown / h[RATE_CALM]) ^ 3)
+  return math.min(base, ceiling, UNLIMITED)
+end
+
+local function note_grant(at)
+  local idle = at - math.max(h[LAST_AT], h[CYCLE_AT])
+  if idle > IDLE then
+    h[CYCLE_AT] = at
+    h[CYCLE_GRANTS] = 0
+    if h[RATE_CEILING] < UNLIMITED then h[RATE_AT] = h[RATE_AT] + idle end
+  end
+  h[CYCLE_GRANTS] = h[CYCLE_GRANTS] + 1
+end
+
+local function learn()
+  local before = h[EPISODE_RATE]
+  local accepted = h[EPISODE_GRANTS] - h[EPISODE_REFUSED]
+  if accepted <= 0 then
+    h[RATE_BASE] = BARREN_RATE
+    h[RATE_CEILING] = before < UNLIMITED and math.max(LOWEST_RATE, before * DEEPEST_CUT) or UNLIMITED
+    return
+  end
+  local rate = CAUTION * accepted / math.max(h[EPISODE_SECONDS], h[EPISODE_PAUSE], SHORTEST_CYCLE)
+  if before < UNLIMITED then rate = math.min(math.max(rate, before * DEEPEST_CUT), before * CAUTION) end
+  h[RATE_BASE] = math.max(rate, LOWEST_RATE)
+  h[RATE_CEILING] = h[RATE_BASE]
+  if rate < CONFIRMED * h[EPISODE_CEILING] then h[RATE_CALM] = FIRST_CALM end
+end
+
+local function begin_episode(known_rate)
+  local learned = h[RATE_CEILING] < UNLIMITED
+  h[EPISODE_RATE] = learned and math.min(known_rate, rate_at(now)) or known_rate
+  h[EPISODE_CEILING] = h[RATE_CEILING]
+  h[EPISODE_GRANTS] = h[CYCLE_GRANTS]
+  h[EPISODE_SECONDS] = math.max(0, now - h[CYCLE_AT])
+  h[EPISODE_REFUSED], h[EPISODE_PAUSE], h[CYCLE_GRANTS] = 0, 0, 0
+  h[PAUSE_BEGAN], h[CYCLE_AT] = now, now
+  h[RATE_CALM] = learned and math.min(h[RATE_CALM] * 2, LONGEST_CALM) or FIRST_CALM
+end
+
+-- The steps ---------------------------------------------------------------------------------------------------------
+
+local function limits(max_requests, max_tokens, learns)
+  if learns then
+    local share = window / 60
+    if h[LEARNED_REQUESTS] ~= 0 then
+      max_requests = math.min(max_requests, math.max(1, h[LEARNED_REQUESTS] * share))
+    end
+    if h[LEARNED_TOKENS] ~= 0 then
+      max_tokens = math.min(max_tokens, math.max(1, h[LEARNED_TOKENS] * share))
+    end
+  end
+  return max_requests, max_tokens
+end
+
+local function exact(number)
+  return string.format('%.17g', number)
+end
+
+local steps = {}
+
+function steps.take(max_requests, max_tokens, terms_burst, learns, tokens, least, horizon, since)
+  if h[HALT_AT] >= since then return { 'halted', exact(h[HALT_KIND]) } end
+  max_requests, max_tokens = limits(max_requests, max_tokens, learns)
+  if least > max_tokens then return { 'too_large', exact(max_tokens) } end
+  tokens = math.min(tokens, max_tokens)
+  local last_at, paused_until = h[LAST_AT], h[PAUSED_UNTIL]
+  if paused_until > now + horizon then return { 'later', exact(paused_until), '1' } end
+  local start = math.max(now, last_at, paused_until)
+  local learned = rate_at(start)
+  local rate, token_rate = math.min(max_requests / span, learned), max_tokens / span
+  local burst, token_burst
+  if terms_burst > 0 then
+    burst, token_burst = terms_burst - 1, (terms_burst - 1) * tokens
+  else
+    burst, token_burst = BURST_SHARE * max_requests, BURST_SHARE * max_tokens
+  end
+  burst = math.min(burst, LEARNED_BURST * learned)
+  local at = math.max(
+    start,
+    last_at + (h[DEBT_REQUESTS] - burst) / rate,
+    last_at + (h[DEBT_TOKENS] - token_burst) / token_rate
+  )
+  if at > now + horizon then return { 'later', exact(at), '0' } end
+  local first = math.floor(at / width)
+  local last = horizon < UNLIMITED and math.floor((now + horizon) / width) or first + RING
+  local slot = first_fit(first, last, tokens, max_requests, max_tokens)
+  if slot < 0 then return { 'later', exact(now + horizon), '0' } end
+  if slot > first then at = math.max(at, slot * width) end
+  note_grant(at)
+  local passed = at - last_at
+  h[DEBT_REQUESTS] = math.max(0, h[DEBT_REQUESTS] - rate * passed) + 1
+  h[DEBT_TOKENS] = math.max(0, h[DEBT_TOKENS] - token_rate * passed) + tokens
+  h[LAST_AT] = at
+  charge(slot, 1, tokens)
+  return { 'grant', exact(at), exact(slot), exact(tokens) }
+end
+
+function steps.settle(slot, requests, tokens)
+  charge(slot, requests, tokens)
+  h[DEBT_REQUESTS] = math.max(0, h[DEBT_REQUESTS] + requests)
+  h[DEBT_TOKENS] = math.max(0, h[DEBT_TOKENS] + tokens)
+  return {}
+end
+
+function steps.give_back(slot, tokens, made)
+  steps.settle(slot, -1, -tokens)
+  if made > h[PAUSE_BEGAN] then
+    h[CYCLE_GRANTS] = math.max(0, h[CYCLE_GRANTS] - 1)
+  elseif h[EPISODE_GRANTS] > 0 then
+    h[EPISODE_GRANTS] = h[EPISODE_GRANTS] - 1
+    learn()
+  end
+  return {}
+end
+
+function steps.overtaken(made)
+  return { (h[PAUSE_BEGAN] > made or h[HALT_AT] > made) and '1' or '0' }
+end
+
+function steps.refuse(max_requests, max_tokens, learns, granted_at, seconds)
+  max_requests = limits(max_requests, max_tokens, learns)
+  local known_rate = max_requests < UNLIMITED and max_requests / span or UNLIMITED
+  if not granted_at or granted_at > h[PAUSE_BEGAN] then
+    begin_episode(known_rate)
+  elseif now > h[PAUSED_UNTIL] then
+    seconds = 0
+  end
+  h[EPISODE_REFUSED] = h[EPISODE_REFUSED] + 1
+  local pause_until = now + math.min(seconds, LONGEST_PAUSE)
+  if pause_until > h[PAUSED_UNTIL] then
+    h[PAUSED_UNTIL], h[CYCLE_AT], h[RATE_AT] = pause_until, pause_until, pause_until
+    h[EPISODE_PAUSE] = pause_until - h[PAUSE_BEGAN]
+  end
+  learn()
+  return {}
+end
+
+local function drift(limit, left, used)
+  if limit <= 0 or left < 0 then return 0 end
+  local difference = limit - used - left
+  return difference > math.max(1, TOLERANCE * limit) and difference or 0
+end
+
+function steps.observe(slot, limit_requests, limit_tokens, left_requests, left_tokens)
+  if limit_requests > 0 then h[LEARNED_REQUESTS] = limit_requests end
+  if limit_tokens > 0 then h[LEARNED_TOKENS] = limit_tokens end
+  if slot <= h[OBSERVED] or h[TAIL] - slot >= RING then return {} end
+  local requests = drift(limit_requests, left_requests, h[USED_REQUESTS])
+  local tokens = drift(limit_tokens, left_tokens, h[USED_TOKENS])
+  if requests == 0 and tokens == 0 then return {} end
+  local used_requests, used_tokens = used_before(slot)
+  requests = drift(limit_requests, left_requests, used_requests)
+  tokens = drift(limit_tokens, left_tokens, used_tokens)
+  if requests > 0 or tokens > 0 then
+    h[OBSERVED] = slot
+    charge(slot, requests, tokens)
+  end
+  return {}
+end
+
+function steps.halt(kind)
+  h[HALT_AT], h[HALT_KIND] = now, kind
+  return {}
+end
+
+load()
+local answers = { exact(now) }
+for _, op in ipairs(call.ops) do
+  table.insert(answers, steps[op[1]](unpack(op, 2)))
+end
+save()
+return answers

@@ -1,0 +1,212 @@
+"""One state for every machine: a key in Redis, changed by one Lua call on the server's time.
+
+A Redis that cannot be reached is waited for a little and is then an error that passes, never "no limit". One that lost
+its data (restarted without persistence, flushed) is noticed by senders that were there before: they wait one window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow_llm_provider.engine.limits import bucket, hints, pace, state
+from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooLarge
+from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_llm_provider.engine.call import RateHint
+    from airflow_llm_provider.engine.limits.bucket import Answer, Terms
+
+#: Seconds for one call.
+_TIMEOUT = 5.0
+#: Seconds for which a Redis that cannot be reached is waited for: a restart or a failover.
+_PATIENCE = 15.0
+#: Seconds between attempts.
+_RETRY = 0.25
+#: Corrections that are put off until the next call: no more than this many, no longer than these seconds.
+_MOST_PUT_OFF = 32
+_LONGEST_PUT_OFF = 0.25
+_CONSTANTS = {
+    **{name: getattr(state, name) for name in ("SLOTS", "RING", "HEADER", "LENGTH", "UNLIMITED", "LAYOUT")},
+    **{name: getattr(state, name) for name in ("FIRST_RATE", "FIRST_CALM")},
+    **{
+        name: getattr(pace, name)
+        for name in ("CAUTION", "DEEPEST_CUT", "BARREN_RATE", "LOWEST_RATE", "DOUBLING")
+    },
+    **{
+        name: getattr(pace, name)
+        for name in ("DOUBLINGS", "CONFIRMED", "LONGEST_CALM", "SHORTEST_CYCLE", "IDLE")
+    },
+    "LONGEST_PAUSE": pace.LONGEST_PAUSE,
+    "BURST_SHARE": bucket.BURST_SHARE,
+    "LEARNED_BURST": bucket.LEARNED_BURST,
+    "TOLERANCE": hints.TOLERANCE,
+}
+
+
+def script() -> str:
+    """Return the Lua text: names and constants of :mod:`~airflow_llm_provider.engine.limits.state`, then the steps."""
+    fields = [f"local {name} = {position}" for position, name in enumerate(state.FIELDS, start=1)]
+    constants = [f"local {name} = {value!r}" for name, value in _CONSTANTS.items()]
+    steps = resources.files("airflow_llm_provider.limiters").joinpath("bucket.lua").read_text("utf-8")
+    return "\n".join([*fields, *constants, steps])
+
+
+class RedisBackend:
+    """Runs the steps in Redis, as one call however many were put off.
+
+    :param url: ``redis://[user:password@]host:port/db``, ``rediss://``, ``unix://``.
+    :param name: name of the state.
+    :param patience: seconds for which a Redis that cannot be reached is waited for.
+    :param now: replaces the server's time, in tests.
+    :raises LLMInputError: when the ``redis`` package is missing or the URL is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        window: float = 60.0,
+        patience: float = _PATIENCE,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        try:
+            import redis.asyncio  # noqa: PLC0415 -- an optional package
+        except ImportError as error:
+            raise LLMInputError(
+                "limiter_url is a redis:// one, but the redis package is missing: "
+                "pip install 'airflow-llm-provider[redis]'"
+            ) from error
+        self._errors = redis.exceptions
+        self._place = redact(url)
+        try:
+            self._client = redis.asyncio.Redis.from_url(
+                url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
+            )
+        except ValueError as error:
+            raise LLMInputError(f"limiter_url {self._place} is not understood: {error}") from None
+        self._run = self._client.register_script(script())
+        self._key = f"airflow-llm-limits:{{{name}}}"
+        self._window = window
+        self._patience = patience
+        self._now = now
+        self._seen = 0.0
+        self._put_off: list[list[Any]] = []
+        self._put_off_since = 0.0
+
+    async def take(
+        self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
+    ) -> Answer:
+        """Take one request and its tokens."""
+        step = ["take", terms.max_requests, terms.max_tokens, terms.burst, terms.learns, tokens, least]
+        now, (kind, *numbers) = await self._call([*step, horizon, since])
+        first = float(numbers[0])
+        if kind == b"grant":
+            return Grant(at=first, slot=int(numbers[1]), tokens=float(numbers[2]), made=now)
+        if kind == b"later":
+            return Later(at=first, now=now, paused=numbers[1] == b"1")
+        return TooLarge(first) if kind == b"too_large" else Halted(int(first))
+
+    async def settle(self, slot: int, requests: float, tokens: float) -> None:
+        """Correct a grant, with the next call."""
+        await self._put(["settle", slot, requests, tokens])
+
+    async def give_back(self, grant: Grant) -> None:
+        """Undo a grant, with the next call."""
+        await self._put(["give_back", grant.slot, grant.tokens, grant.made])
+
+    async def overtaken(self, grant: Grant) -> tuple[bool, float]:
+        """Tell whether a pause or a halt began after the grant was made."""
+        now, (overtaken,) = await self._call(["overtaken", grant.made])
+        return overtaken == b"1", now
+
+    async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
+        """Hold back everyone, and learn."""
+        granted = False if granted_at is None else granted_at
+        await self._call(["refuse", terms.max_requests, terms.max_tokens, terms.learns, granted, seconds])
+
+    async def observe(self, slot: int, hint: RateHint) -> None:
+        """Take in what the endpoint said, with the next call."""
+        left_requests, left_tokens = hint.remaining_requests, hint.remaining_tokens
+        await self._put(
+            [
+                "observe",
+                slot,
+                hint.limit_requests or 0,
+                hint.limit_tokens or 0,
+                -1 if left_requests is None else max(0, left_requests),
+                -1 if left_tokens is None else max(0, left_tokens),
+            ]
+        )
+
+    async def halt(self, kind: int) -> None:
+        """Stop everyone."""
+        await self._call(["halt", kind])
+
+    async def aclose(self) -> None:
+        """Write what was put off, if Redis can be reached, and close the connections."""
+        try:
+            if self._put_off:
+                await self._send([])
+        except LLMRetryableError:
+            pass  # what was not given back expires with its window
+        finally:
+            await self._client.aclose()
+
+    async def _put(self, step: list[Any]) -> None:
+        now = time.monotonic()
+        if not self._put_off:
+            self._put_off_since = now
+        self._put_off.append(step)
+        if len(self._put_off) >= _MOST_PUT_OFF or now - self._put_off_since > _LONGEST_PUT_OFF:
+            await self._send([])
+
+    async def _call(self, step: list[Any]) -> tuple[float, list[bytes]]:
+        now, answers = await self._send([step])
+        return now, answers[-1]
+
+    async def _send(self, steps: list[list[Any]]) -> tuple[float, list[list[bytes]]]:
+        """Run what was put off and ``steps``, waiting a little for a Redis that is away."""
+        steps, self._put_off = self._put_off + steps, []
+        deadline = time.monotonic() + self._patience
+        while True:
+            call = {
+                "window": self._window,
+                "now": self._now() if self._now else False,
+                "seen": self._seen,
+                "ops": steps,
+            }
+            try:
+                now, *answers = await self._run(keys=[self._key], args=[json.dumps(call)])
+            except (self._errors.AuthenticationError, self._errors.AuthorizationError) as error:
+                raise LLMStateError(
+                    f"The shared limiter at {self._place} refuses our user or password: mend limiter_url"
+                ) from error
+            except (self._errors.RedisError, OSError) as error:
+                if time.monotonic() >= deadline:
+                    raise LLMRetryableError(
+                        f"The shared limiter at {self._place} cannot be asked ({type(error).__name__}), and without it "
+                        "nobody knows how much may be sent. Bring Redis back and run again: every answer so far is kept.",
+                        retry_after=60.0,
+                    ) from error
+                await asyncio.sleep(_RETRY)
+            else:
+                self._seen = float(now)
+                return self._seen, answers
+
+
+def redact(url: str) -> str:
+    """Return where a URL leads, without user, password and options."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "redis://…"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"

@@ -1,0 +1,96 @@
+"""A limiter by its URL: ``memory://``, ``file://``, ``redis://``."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.limits.account import AccountLimiter
+from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
+from airflow_llm_provider.engine.limits.rate_limits import RateLimits, limits_for
+from airflow_llm_provider.engine.limits.state import LAYOUT
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.limiters.file import FileStore, default_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_llm_provider.engine.limits.backend import Backend
+
+#: Where limits are shared unless something else is set: between all processes of this machine.
+DEFAULT_LIMITER_URL = "file://"
+_REDIS_SCHEMES = frozenset({"redis", "rediss", "unix", "valkey", "valkeys"})
+
+
+def account_key(
+    base_url: str, api_key: str, organization: str | None = None, project: str | None = None
+) -> str:
+    """Return a name of an account that tells nothing about its key: 32 hexadecimal digits.
+
+    Whoever sends with the same key, organisation and project to the same endpoint shares one account.
+    """
+    parts = (base_url.rstrip("/").lower(), api_key, organization or "", project or "")
+    digest = hashlib.blake2b(digest_size=16, person=b"llm-account")
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "big") + part.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def limiter_from_url(
+    url: str | None,
+    account: str,
+    model: str,
+    limits: RateLimits | Mapping[str, Any] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> AccountLimiter:
+    """Return a limiter that shares the limits of ``model`` on ``account`` with everyone who names the same URL.
+
+    * ``memory://`` -- with whoever uses the returned object;
+    * ``file://`` or ``file:///var/lib/airflow/llm`` -- with every process of this machine, by default of this user;
+    * ``redis://host:6379/0`` (also ``rediss://`` and ``unix://``) -- with every machine.
+
+    :param url: ``None``: :data:`DEFAULT_LIMITER_URL`.
+    :param account: from :func:`account_key`.
+    :param limits: what is known of them, for one model or by model name with ``"*"`` for the others.
+    :raises LLMInputError: when the URL or the limits are not understood.
+    :raises LLMStateError: when the file cannot be opened.
+    """
+    known = limits if isinstance(limits, RateLimits) else limits_for(model, limits)
+    return AccountLimiter(
+        _backend(url or DEFAULT_LIMITER_URL, account, model, known.window, clock or SystemClock()),
+        limits=known,
+        clock=clock,
+    )
+
+
+def _backend(url: str, account: str, model: str, window: float, clock: Clock) -> Backend:
+    parts = urlsplit(url)
+    name = _state_name(account, model, window)
+    if parts.scheme == "memory":
+        return LocalBackend(MemoryStore(window=window, now=clock.monotonic()), clock=clock)
+    if parts.scheme == "file":
+        if parts.netloc not in {"", "localhost"}:
+            raise LLMInputError(
+                f"limiter_url names the host {parts.netloc!r}: a file limiter is for this machine; give three slashes, "
+                "as in file:///var/lib/airflow/llm"
+            )
+        directory = Path(unquote(parts.path)) if parts.path not in {"", "/"} else default_directory()
+        return LocalBackend(FileStore(directory / f"{name}.limits", window=window, clock=clock), clock=clock)
+    if parts.scheme in _REDIS_SCHEMES:
+        from airflow_llm_provider.limiters.redis import RedisBackend  # noqa: PLC0415 -- needs an optional package
+
+        return RedisBackend(url, name, window=window)
+    raise LLMInputError(
+        f"limiter_url has the scheme {parts.scheme!r}: use memory://, file:// (every process of this machine) or "
+        "redis:// (every machine)"
+    )
+
+
+def _state_name(account: str, model: str, window: float) -> str:
+    """Return the name of the state: the same for whoever shares it, another one for another layout or window."""
+    text = f"{account}\n{model}\n{window!r}\n{LAYOUT!r}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
