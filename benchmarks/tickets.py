@@ -1,0 +1,56 @@
+"""The job that is measured: a label for every support ticket."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from airflow_llm_provider import CompletionSpec
+from airflow_llm_provider.prompt import PromptTemplate, RequestShape
+from benchmarks import texts
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.xcom import RunSummary
+
+SPEC = CompletionSpec(
+    model="gpt-4o-mini",
+    system="You sort support tickets. Answer with one word.",
+    prompt="Ticket: {{ subject }}\n{{ body }}",
+    max_output_tokens=64,
+    temperature=0,
+)
+
+
+def bodies(rows: int) -> list[dict[str, Any]]:
+    """Return the request bodies of the first tickets, exactly as they are sent."""
+    template, shape = PromptTemplate(SPEC), RequestShape(SPEC)
+    table = pq.read_table(texts.short_texts(rows), columns=sorted(template.columns))
+    return [shape.body(template.messages(row)) for row in table.to_pylist()]
+
+
+def warm_up() -> None:
+    """Do what a process does once: import, and load the vocabulary."""
+    from airflow_llm_provider.dataset.tokens import token_counter  # noqa: PLC0415
+
+    from airflow_llm_provider import jobs  # noqa: F401, PLC0415 -- the import is the point
+
+    token_counter(SPEC.model).count(["warm"])
+
+
+def run(rows: int, *, destination: str | None = None, **options: Any) -> RunSummary:
+    """Label the first tickets in this process.
+
+    :param destination: where to; by default a folder that is gone afterwards.
+    :param options: further arguments of ``run_dataset``.
+    """
+    from airflow_llm_provider.jobs import run_dataset  # noqa: PLC0415 -- not for those who only want the bodies
+
+    source = texts.short_texts(rows)
+    if destination is not None:
+        return run_dataset(SPEC, source, destination, **options)
+    with TemporaryDirectory(prefix=f"labels-{Path(source).stem}-{time.time_ns()}-") as place:
+        return run_dataset(SPEC, source, place, **options)
