@@ -22,7 +22,8 @@ class EngineReport:
     :param rows_by_status: ended rows by row status; their outcomes have been handed over.
     :param requests: requests sent.
     :param retries: requests that were a second or later attempt at their row.
-    :param usage: tokens billed, those of rows that have not ended included.
+    :param usage: tokens billed, those of rows that have not ended included. What the endpoint bills for requests that
+        were given up is unknown and not in it.
     :param cost_usd: US dollars for ``usage``; ``None``: some of it has no known price.
     :param errors: ended rows by error code.
     :param failed_requests: failed requests by error code, whether or not another attempt mended it.

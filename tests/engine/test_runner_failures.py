@@ -8,6 +8,7 @@ import pytest
 
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind
 from airflow_llm_provider.engine.events import Stopping
+from airflow_llm_provider.engine.limiter import AccountHaltedError
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.errors import (
     LLMAuthenticationError,
@@ -136,6 +137,19 @@ class TestTerminalFailures:
         assert len(rig.outcomes) == len(rig.client.calls) - 1
         assert rig.engine.report.pending == 1000 - len(rig.outcomes)
         assert len(rig.observer.of(Stopping)) == 1
+
+    @pytest.mark.parametrize("method", ["reserve", "recheck"])
+    def test_C1_when_another_task_has_found_out_nothing_is_sent(self, rig, one_per_second, method):
+        async def halted(*_):
+            raise AccountHaltedError(FailureKind.QUOTA)
+
+        one_per_second.next_free = 5.0
+        setattr(one_per_second, method, halted)
+        rig.build(parts={"limiter": one_per_second})
+        with pytest.raises(LLMQuotaError, match="another task"):
+            rig.run(10, total=10)
+        assert rig.client.calls == []
+        assert rig.engine.report.pending == 10
 
     def test_a_request_whose_wait_ends_at_that_very_moment_is_not_sent(self, rig, one_per_second):
         rig.build(
