@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -95,7 +96,8 @@ class CompletionSpec:
         if self.temperature is not None:
             # 0 and 0.0 are one setting, hence one fingerprint.
             object.__setattr__(self, "temperature", float(self.temperature))
-        object.__setattr__(self, "request_params", dict(self.request_params))
+        # A copy in JSON's own types: what is frozen into a plan and read back must be the same spec.
+        object.__setattr__(self, "request_params", json.loads(json.dumps(dict(self.request_params))))
         object.__setattr__(self, "output_schema", _as_json_schema(self.output_schema))
 
     def _check_params(self) -> None:
@@ -130,7 +132,7 @@ class CompletionSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as plain JSON values, to be frozen into a plan."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {f.name: copy.deepcopy(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -174,6 +176,7 @@ def _as_json_schema(value: Any) -> dict[str, Any] | None:
         raise LLMInputError(
             f"CompletionSpec.output_schema is not JSON ({error}): use plain JSON values"
         ) from error
+    schema = _without_root_reference(schema)
     if (
         schema.get("type") != "object"
         or not isinstance(schema.get("properties"), dict)
@@ -184,3 +187,16 @@ def _as_json_schema(value: Any) -> dict[str, Any] | None:
             f"columns; its type is {schema.get('type')!r}: wrap the value in an object"
         )
     return schema
+
+
+def _without_root_reference(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put the target in place of a reference at the root, which is how pydantic describes recursive models."""
+    pointer = schema.get("$ref")
+    if not isinstance(pointer, str) or not pointer.startswith("#/") or "properties" in schema:
+        return schema
+    target: Any = schema
+    for step in pointer.removeprefix("#/").split("/"):
+        target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+    if not isinstance(target, dict):
+        return schema
+    return {**target, **{name: value for name, value in schema.items() if name != "$ref"}}

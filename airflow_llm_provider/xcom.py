@@ -92,7 +92,7 @@ class ShardState:
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as plain JSON values."""
-        return _plain(dataclasses.asdict(self))
+        return dict(_plain(dataclasses.asdict(self)))
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -102,7 +102,7 @@ class ShardState:
         """
         known = _fields(cls, value, "a shard state from a complete task")
         known["shard"] = ShardReference.from_json(known.get("shard"))
-        known["usage"] = Usage(**known.get("usage", {}))
+        known["usage"] = _usage(known.get("usage", {}))
         known["files"] = tuple(known.get("files", ()))
         return cls(**known)
 
@@ -150,7 +150,7 @@ class RunSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON values."""
-        return _plain(dataclasses.asdict(self))
+        return dict(_plain(dataclasses.asdict(self)))
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -160,7 +160,7 @@ class RunSummary:
         """
         known = _fields(cls, value, "a run summary")
         for name in ("usage", "output_usage"):
-            known[name] = Usage(**known.get(name, {}))
+            known[name] = _usage(known.get(name, {}))
         known["files"] = tuple(known.get("files", ()))
         return cls(**known)
 
@@ -186,8 +186,20 @@ def _fields(cls: type[Any], value: object, what: str) -> dict[str, Any]:
     return {name: value[name] for name in names if name in value}
 
 
+def _usage(value: object) -> Usage:
+    if not isinstance(value, Mapping):
+        raise LLMInputError(f"expected token counts, a mapping, and got {type(value).__name__}")
+    names = [f.name for f in dataclasses.fields(Usage)]
+    return Usage(**{name: value[name] for name in names if name in value})
+
+
 def _plain(value: Any) -> Any:
-    """Replace tuples by lists and mappings by dicts: what JSON knows."""
+    """Replace tuples by lists, mappings by dicts and enumerations by their text: what JSON knows.
+
+    A text that is more than a text, such as a row status, would travel as a class that the reader may not load.
+    """
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
