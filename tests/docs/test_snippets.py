@@ -18,6 +18,7 @@ import pytest
 from airflow_llm_provider import CompletionSpec
 from airflow_llm_provider.get_provider_info import get_provider_info
 from airflow_llm_provider.hooks.endpoint import Endpoint
+from airflow_llm_provider.prices import Pricer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,6 +152,7 @@ def assert_connects(connection: Any) -> None:
     endpoint = Endpoint.from_connection(connection)
     assert urlsplit(endpoint.base_url).hostname
     assert endpoint.ignored == ()
+    Pricer(endpoint.prices)
 
 
 def check_make(words: list[str], root: Path) -> None:
