@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.rows import rows_of
-from airflow_llm_provider.dataset.split import PreparedRows
+from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.prompt import PromptTemplate, RequestShape, RowRenderError
@@ -41,34 +41,35 @@ class RowPreparation:
         :param batch: rows of the source.
         """
         size = batch.num_rows
-        prepared = PreparedRows(
-            tokens=[0] * size, fingerprints=[None] * size, statuses=[None] * size, errors=[None] * size
-        )
+        tokens = [0] * size
+        fingerprints: list[bytes | None] = [None] * size
+        statuses: list[str | None] = [None] * size
+        errors: list[str | None] = [None] * size
         positions, conversations = [], []
         for position, row in enumerate(rows_of(batch, self._columns)):
             if self.template.is_empty(row):
-                prepared.statuses[position] = RowStatus.EMPTY_INPUT
-                prepared.errors[position] = "every column that the prompt uses is null or blank"
+                statuses[position] = RowStatus.EMPTY_INPUT
+                errors[position] = "every column that the prompt uses is null or blank"
                 continue
             try:
                 conversations.append(self.template.messages(row))
             except RowRenderError as error:
-                prepared.statuses[position] = RowStatus.REJECTED
-                prepared.errors[position] = str(error)
+                statuses[position] = RowStatus.REJECTED
+                errors[position] = str(error)
                 continue
             positions.append(position)
         counts = self._tokens.count(conversations)
-        for position, messages, tokens in zip(positions, conversations, counts, strict=True):
-            if self._exceeds_window(tokens):
-                prepared.statuses[position] = RowStatus.CONTEXT_TOO_LONG
-                prepared.errors[position] = (
-                    f"{tokens} prompt tokens and an output cap of {self._spec.max_output_tokens} exceed the context "
+        for position, messages, count in zip(positions, conversations, counts, strict=True):
+            if self._exceeds_window(count):
+                statuses[position] = RowStatus.CONTEXT_TOO_LONG
+                errors[position] = (
+                    f"{count} prompt tokens and an output cap of {self._spec.max_output_tokens} exceed the context "
                     f"window of {self._spec.context_window}"
                 )
                 continue
-            prepared.tokens[position] = tokens
-            prepared.fingerprints[position] = self._shape.fingerprint(messages)
-        return prepared
+            tokens[position] = count
+            fingerprints[position] = self._shape.fingerprint(messages)
+        return PreparedRows(tokens=tokens, fingerprints=fingerprints, statuses=statuses, errors=errors)
 
     def _exceeds_window(self, tokens: int) -> bool:
         window = self._spec.context_window

@@ -27,6 +27,7 @@ class Questions:
         self._shard = shard
         self._open = [outcome is None for outcome in outcomes]
         self.pending = sum(self._open)
+        self.model = spec.model
 
     def __iter__(self) -> Iterator[Request]:
         template = PromptTemplate(self._spec)

@@ -219,7 +219,7 @@ class ShardRun:
                     max_attempts=options.max_attempts, max_output_attempts=options.max_output_attempts
                 ),
             ),
-            price=self._pricer.cost,
+            price=self._pricer.of(questions.model),
             clock=self._clock,
             rng=self._rng,
             observer=progress,

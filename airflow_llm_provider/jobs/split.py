@@ -15,7 +15,6 @@ from airflow_llm_provider.dataset.source import Source, open_source
 from airflow_llm_provider.dataset.split import Draft, draft_split
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
-from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.options import SplitOptions
 from airflow_llm_provider.jobs.preparation import RowPreparation
@@ -176,16 +175,20 @@ def _refuse_if_none_can_be_sent(draft: Draft) -> None:
 
 
 def _estimate(spec: CompletionSpec, draft: Draft, pricer: Pricer) -> Estimate:
-    most = draft.requests * spec.max_output_tokens
     return Estimate(
         rows=draft.rows,
         shards=len(draft.shards),
         requests=draft.requests,
         prompt_tokens=draft.tokens,
-        max_completion_tokens=most,
-        cost_low_usd=pricer.estimate(spec.model, Usage(prompt_tokens=draft.tokens), requests=draft.requests),
-        cost_high_usd=pricer.estimate(
-            spec.model, Usage(prompt_tokens=draft.tokens, completion_tokens=most), requests=draft.requests
-        ),
+        max_completion_tokens=draft.requests * spec.max_output_tokens,
+        cost_low_usd=_cost(spec, draft, pricer, completion_tokens=0),
+        cost_high_usd=_cost(spec, draft, pricer, completion_tokens=spec.max_output_tokens),
         set_aside=dict(draft.rows_by_status),
     )
+
+
+def _cost(spec: CompletionSpec, draft: Draft, pricer: Pricer, *, completion_tokens: int) -> float | None:
+    """Price the average request: prices with tiers depend on the size of one request, not on their sum."""
+    average = round(draft.tokens / max(draft.requests, 1))
+    cost = pricer.estimate(spec.model, prompt_tokens=average, completion_tokens=completion_tokens)
+    return None if cost is None else cost * draft.requests

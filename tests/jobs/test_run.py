@@ -1,0 +1,241 @@
+"""One job from rows to rows."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_llm_provider.engine.call import CallError, FailureKind
+from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.errors import (
+    LLMAuthenticationError,
+    LLMConfigurationError,
+    LLMFailureThresholdError,
+    LLMInputError,
+    LLMQuotaError,
+    LLMRetryableError,
+)
+from airflow_llm_provider.jobs import merge, run_dataset
+from airflow_llm_provider.spec import CompletionSpec
+from airflow_llm_provider.testing.scripted_client import reply
+
+TEXTS = [f"row {n}" for n in range(12)]
+
+
+class TestOutput:
+    def test_rows_in_are_rows_out_in_order(self, job):
+        job.write(TEXTS, id=list(range(12)))
+        summary = job.run(max_rows_per_shard=5)
+        assert [row["id"] for row in job.output()] == list(range(12))
+        assert [row["answer"] for row in job.output()] == [f"answer to {text}" for text in TEXTS]
+        assert (summary.rows, summary.succeeded, summary.shards, summary.requests) == (12, 12, 3, 12)
+
+    def test_summary_crosses_json(self, job):
+        job.write(TEXTS)
+        summary = job.run()
+        assert type(summary).from_json(json.loads(json.dumps(summary.to_json()))) == summary
+
+    def test_A2_no_rows_make_an_empty_output_with_the_schema(self, job):
+        job.write([])
+        summary = job.run()
+        assert (summary.rows, summary.shards, summary.rows_by_status) == (0, 0, {})
+        assert {"text", "answer", "llm_status"} <= set(pq.read_table(summary.files[0]).column_names)
+
+    def test_A9_merge_ignores_states_that_are_none(self, job):
+        job.write(TEXTS)
+        result = job.split()
+        job.shard_run(result.references[0]).run()
+        assert merge(result.plan_uri, states=[None]).rows == 12
+
+    def test_schema_makes_typed_columns(self, job):
+        schema = {
+            "type": "object",
+            "properties": {"label": {"enum": ["a", "b"]}, "score": {"type": "integer"}},
+            "required": ["label", "score"],
+        }
+        job.spec = CompletionSpec(model="m", prompt="{{ text }}", output_schema=schema)
+        job.write(["x", "y"])
+        job.answer = lambda _: '{"label": "a", "score": 3}'
+        job.run()
+        assert [(row["label"], row["score"]) for row in job.output()] == [("a", 3), ("a", 3)]
+
+    def test_cost_is_known_for_a_priced_model_and_unknown_otherwise(self, job):
+        job.write(TEXTS)
+        job.answer = lambda _: reply("ok", model="gpt-4o-mini")
+        assert job.run().cost_usd == pytest.approx(12 * (10 * 0.15 + 5 * 0.6) / 1e6)
+        job.spec = CompletionSpec(model="house-model", prompt="{{ text }}")
+        job.answer = lambda _: reply("ok", model="house-model")
+        assert job.run().cost_usd is None
+
+
+class TestBadRows:
+    def test_D6_null_nan_and_blank_rows_are_not_sent(self, tmp_path, job):
+        table = pa.table({"text": ["hi", None, "  ", "x"], "score": [1.0, math.nan, math.nan, 2.0]})
+        pq.write_table(table, job.source)
+        job.spec = CompletionSpec(model="m", prompt="{{ text }} {{ score }}")
+        summary = job.run()
+        assert summary.rows_by_status == {"success": 2, "empty_input": 2}
+        assert job.requests() == 2
+        assert not any("nan" in call for call in job.calls)
+
+    def test_E12_one_row_that_cannot_be_rendered_is_one_row(self, job):
+        job.write(["2", "0", "4"])
+        job.spec = CompletionSpec(model="m", prompt="{{ 8 // (text | int) }}")
+        summary = job.run()
+        assert summary.rows_by_status == {"success": 2, "rejected": 1}
+        assert [row["llm_status"] for row in job.output()] == ["success", "rejected", "success"]
+
+    def test_E12_a_prompt_that_renders_for_no_row_stops_before_anything_is_written(self, job, tmp_path):
+        job.write(["0", "0"])
+        job.spec = CompletionSpec(model="m", prompt="{{ 8 // (text | int) }}")
+        with pytest.raises(LLMInputError, match="cannot be rendered for any of the 2 rows"):
+            job.run()
+        assert not (tmp_path / "out").exists()
+
+    def test_C16_a_row_beyond_the_context_window_is_set_aside_before_any_call(self, job):
+        job.write(["short", "long " * 500, "short too"])
+        job.spec = CompletionSpec(
+            model="gpt-4o", prompt="{{ text }}", max_output_tokens=10, context_window=100
+        )
+        summary = job.run()
+        assert summary.rows_by_status == {"success": 2, "context_too_long": 1}
+        assert len(job.calls) == 2
+
+    @pytest.mark.parametrize(
+        "status", [RowStatus.CONTENT_FILTER, RowStatus.CONTEXT_TOO_LONG, RowStatus.REJECTED]
+    )
+    def test_C15_C16_a_row_that_the_endpoint_refuses_is_one_row(self, job, status):
+        job.write(TEXTS)
+        job.answer = lambda call: (
+            CallError(FailureKind.ROW, status.value, "no", row_status=status)
+            if call.body["messages"][-1]["content"] == "row 5"
+            else "yes"
+        )
+        assert job.run().rows_by_status == {"success": 11, status.value: 1}
+        assert job.requests() == 12
+
+    def test_a_shard_of_one_bad_row_does_not_fail_the_night(self, job):
+        job.write(TEXTS)
+        job.answer = lambda call: (
+            CallError(FailureKind.ROW, "rejected", "no")
+            if call.body["messages"][-1]["content"] == "row 5"
+            else "yes"
+        )
+        assert job.run(max_rows_per_shard=1).rows_by_status == {"success": 11, "rejected": 1}
+
+
+class TestBadSettings:
+    @pytest.mark.parametrize(
+        ("kind", "error"),
+        [
+            (FailureKind.QUOTA, LLMQuotaError),
+            (FailureKind.AUTHENTICATION, LLMAuthenticationError),
+            (FailureKind.CONFIGURATION, LLMConfigurationError),
+        ],
+    )
+    def test_C1_C18_the_first_such_answer_stops_the_shard(self, job, kind, error):
+        job.write(TEXTS)
+        job.answer = lambda _: CallError(kind, "nope", "refused", status_code=400)
+        with pytest.raises(error):
+            job.run()
+        assert job.requests() == 1
+        assert job.last_run.state.rows_by_status == {"pending": 12}
+
+    def test_an_endpoint_without_any_answer_is_retryable(self, job):
+        job.write(["a", "b"])
+        job.answer = lambda _: CallError(FailureKind.TIMEOUT, "timeout", "no answer")
+        with pytest.raises(LLMRetryableError, match="2 timeout"):
+            job.run(complete={"max_attempts": 2})
+
+    def test_no_usable_answer_at_all_fails_the_shard_and_says_why(self, job):
+        job.write(["a", "b"])
+        job.answer = lambda _: reply("", finish_reason="length")
+        with pytest.raises(LLMFailureThresholdError, match="truncated"):
+            job.run()
+
+    @pytest.mark.parametrize(
+        ("threshold", "fails"), [(0.0, True), (0.05, False), (None, False), (1.0, False)]
+    )
+    def test_I9_the_failure_threshold_decides(self, job, threshold, fails):
+        job.write([f"row {n}" for n in range(100)])
+        job.answer = lambda call: (
+            CallError(FailureKind.ROW, "rejected", "no")
+            if call.body["messages"][-1]["content"] in {"row 1", "row 2", "row 3"}
+            else "yes"
+        )
+        if fails:
+            with pytest.raises(LLMFailureThresholdError, match=r"3 of 100 rows \(3.0%\).*0.0%"):
+                job.run(complete={"failure_threshold": threshold})
+        else:
+            assert job.run(complete={"failure_threshold": threshold}).succeeded == 97
+
+    def test_A1_too_many_shards_leave_nothing_behind(self, job, tmp_path):
+        job.write([f"row {n}" for n in range(1025)])
+        with pytest.raises(LLMInputError, match=r"1,025.*core\.max_map_length.*1,024"):
+            job.split(shard_tokens=1, max_shards=1024)
+        assert not (tmp_path / "out").exists()
+
+    def test_A1_shards_grow_to_fit_when_asked_to(self, job):
+        job.write([f"row {n}" for n in range(1025)])
+        assert len(job.split(shard_tokens=1, max_shards=1024, fit_max_shards=True).references) <= 1024
+
+    def test_B5_run_scoped_values_are_refused(self, job):
+        job.write(TEXTS)
+        job.spec = CompletionSpec(model="m", prompt="{{ ds }} {{ text }}")
+        with pytest.raises(LLMInputError, match="value of the run"):
+            job.split()
+
+
+class TestDryRun:
+    def test_I6_says_what_it_would_cost_and_writes_nothing(self, job, tmp_path):
+        job.write(TEXTS)
+        result = job.split(dry_run=True, max_rows_per_shard=5)
+        estimate = result.estimate
+        assert (estimate.rows, estimate.shards, estimate.requests) == (12, 3, 12)
+        assert estimate.max_completion_tokens == 12 * 1024
+        assert 0 < estimate.cost_low_usd < estimate.cost_high_usd
+        assert (result.plan_uri, result.references) == (None, ())
+        assert not (tmp_path / "out").exists()
+
+    def test_I6_an_unknown_price_is_shown_as_unknown(self, job):
+        job.write(TEXTS)
+        job.spec = CompletionSpec(model="house-model", prompt="{{ text }}")
+        assert "cost unknown" in str(job.split(dry_run=True).estimate)
+
+
+class TestSecrecy:
+    def test_row_text_stays_out_of_states_logs_and_messages(self, job, caplog):
+        secret = "4111-1111-1111-1111"
+        job.write([f"{secret} {n}" for n in range(6)])
+        job.answer = lambda _: reply(f"I repeat {secret}", finish_reason="length")
+        caplog.set_level(0)
+        with pytest.raises(LLMFailureThresholdError) as caught:
+            job.run()
+        told = caplog.text + str(caught.value) + json.dumps(job.last_run.state.to_json())
+        told += json.dumps([ref.to_json() for ref in job.split().references])
+        assert secret not in told
+
+    def test_A18_a_thousand_references_stay_small(self, job):
+        job.write([f"row {n} " + "x" * 2000 for n in range(1024)])
+        references = [ref.to_json() for ref in job.split(max_rows_per_shard=1).references]
+        text = json.dumps(references)
+        assert len(references) == 1024
+        assert len(text) < 256 * 1024
+        assert max(len(json.dumps(ref)) for ref in references) <= 300
+        assert "xxx" not in text
+
+
+class TestRunDataset:
+    def test_does_the_three_steps_against_a_real_server(self, job, scripted_server):
+        job.write(TEXTS)
+        kwargs = {"base_url": scripted_server.base_url, "shard_tokens": 30}
+        first = run_dataset(job.spec, job.source, job.destination, **kwargs)
+        assert (first.rows, first.succeeded, first.requests) == (12, 12, 12)
+        assert first.shards > 1
+        again = run_dataset(job.spec, job.source, job.destination, **kwargs)
+        assert (again.requests, again.reused) == (0, 12)
+        assert len(scripted_server.requests) == 12
