@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.rows import rows_of
 from airflow_llm_provider.dataset.prepared import PreparedRows
+from airflow_llm_provider.dataset.rows import rows_of
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.prompt import PromptTemplate, RequestShape, RowRenderError
