@@ -11,7 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_llm_provider.dataset.local_storage import LocalStorage
 from airflow_llm_provider.dataset.storage import Storage
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason, resolve
-from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
 
 #: Written last: while it is there, the part files it names are whole.
 MANIFEST = "_manifest.json"
@@ -96,6 +96,9 @@ def _open_storage(root: str, resolver: Resolver = resolve) -> Storage:
     """Open the storage below ``root``."""
     try:
         fs, path = resolver(root)
+    except LLMError:
+        # The resolver says itself what is wrong, and whether trying again helps.
+        raise
     except Exception as error:
         raise LLMStateError(f"{public_uri(root)} could not be opened: {reason(error)}") from error
     if isinstance(fs, LocalFileSystem):

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason
-from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +54,9 @@ def find_files(url: str, resolver: Resolver) -> tuple[AbstractFileSystem, tuple[
     try:
         fs, path = resolver(url)
         fs.invalidate_cache()
+    except LLMError:
+        # The resolver says itself what is wrong, and whether trying again helps.
+        raise
     except Exception as error:
         raise LLMStateError(f"{public_uri(url)} could not be opened: {reason(error)}") from error
     path = path.rstrip("/") or path
