@@ -11,11 +11,14 @@ import pyarrow.parquet as pq
 
 from airflow_llm_provider import CompletionSpec
 from airflow_llm_provider.prompt import PromptTemplate, RequestShape
+from airflow_llm_provider.testing.scripted_server import ScriptedServer
 from benchmarks import texts
+from benchmarks.child import effort
 
 if TYPE_CHECKING:
     from airflow_llm_provider.xcom import RunSummary
 
+_WARM_ROWS = 8
 SPEC = CompletionSpec(
     model="gpt-4o-mini",
     system="You sort support tickets. Answer with one word.",
@@ -32,13 +35,11 @@ def bodies(rows: int) -> list[dict[str, Any]]:
     return [shape.body(template.messages(row)) for row in table.to_pylist()]
 
 
-def warm_up() -> None:
-    """Do what a process does once: import, and load the vocabulary."""
-    from airflow_llm_provider.dataset.tokens import token_counter  # noqa: PLC0415
-
-    from airflow_llm_provider import jobs  # noqa: F401, PLC0415 -- the import is the point
-
-    token_counter(SPEC.model).count(["warm"])
+def warm_up() -> float:
+    """Do what a process does once, by a small run: import, load vocabulary and prices; return the seconds it took."""
+    with ScriptedServer() as server, effort() as taken:
+        run(_WARM_ROWS, base_url=server.base_url, api_key="none")
+    return taken.seconds
 
 
 def run(rows: int, *, destination: str | None = None, **options: Any) -> RunSummary:
