@@ -130,7 +130,7 @@ _NO_CREDIT_TEXT = re.compile(
     re.IGNORECASE,
 )
 _WRONG_URL_TEXT = re.compile(
-    r"(?:404 )?(?:page )?not found\W*$|invalid url|unknown request url", re.IGNORECASE
+    r"(?:404 )?(?:page |file )?not found\W*$|invalid url|unknown request url", re.IGNORECASE
 )
 _REQUEST_TOO_LARGE_TEXT = re.compile(r"request too large for", re.IGNORECASE)
 _PARAMETER_TEXT = re.compile(

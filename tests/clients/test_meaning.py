@@ -244,6 +244,11 @@ KINDS = [
         FailureKind.CONFIGURATION,
     ),
     (404, b"<html>Not Found</html>", FailureKind.CONFIGURATION),
+    (
+        404,
+        {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}},
+        FailureKind.CONFIGURATION,
+    ),
     (404, {"detail": "Not Found"}, FailureKind.CONFIGURATION),
     (405, b"", FailureKind.CONFIGURATION),
     (410, openai("model retired"), FailureKind.CONFIGURATION),
@@ -318,6 +323,9 @@ class TestRefused:
 
     def test_a_wrong_base_url_is_explained(self):
         assert "mostly ends in /v1" in str(refusal(404, b"404 page not found"))
+        assert "mostly ends in /v1" in str(
+            refusal(404, {"error": {"code": 404, "message": "File Not Found"}})
+        )
         assert "mostly ends in /v1" in str(refusal(404, openai("Invalid URL (POST /chat/completions)")))
         moved = refusal(308, b"", {"location": "https://other.example/v1/chat/completions?token=s3cret"})
         assert "has moved to https://other.example/v1/chat/completions: use that" in str(moved)
