@@ -13,7 +13,13 @@ from airflow_llm_provider.local.endpoint import ModelEndpoint, serve_unless_give
 from airflow_llm_provider.local.errors import LocalError
 from airflow_llm_provider.local.follow import RunFollower
 from airflow_llm_provider.local.home import Home, prepare_airflow
-from airflow_llm_provider.local.result import counts_table, local_path, read_rows, result_table
+from airflow_llm_provider.local.result import (
+    counts_table,
+    local_path,
+    read_rows,
+    readable_log,
+    result_table,
+)
 from airflow_llm_provider.xcom import RunSummary
 
 if TYPE_CHECKING:
@@ -116,8 +122,7 @@ def _failed_logs(client: AirflowClient, run_id: str) -> str:
     for ti in client.task_instances(DAG_ID, run_id):
         if ti.state == "failed":
             log = client.log(DAG_ID, run_id, ti.task_id, try_number=ti.try_number, map_index=ti.map_index)
-            lines = log.splitlines()[-15:]
-            return f"\n--- {ti.task_id} [{ti.label or ti.map_index}]\n" + "\n".join(lines)
+            return f"\n--- {ti.task_id} [{ti.label or ti.map_index}]\n{readable_log(log)}"
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.xcom import RunSummary
 
-__all__ = ["counts_table", "local_path", "read_rows", "result_table"]
+__all__ = ["counts_table", "local_path", "read_rows", "readable_log", "result_table"]
 
 _SHOWN = 12
 _WIDE = 48
@@ -80,6 +81,21 @@ def counts_table(summary: RunSummary, seconds: float) -> str:
     table.add_row("cost", cost)
     table.add_row("time", f"{seconds:.0f} s")
     return _text(table)
+
+
+def readable_log(records: str, lines: int = 12) -> str:
+    """Return the last warnings and errors of a task log, or its last lines when there are none.
+
+    :param records: log as Airflow's API gives it, one JSON record per line.
+    :param lines: how many.
+    """
+    parsed = [json.loads(record) for record in records.splitlines()]
+    serious = [record for record in parsed if record.get("level") in {"warning", "error", "critical"}]
+    told: list[str] = []
+    for record in serious or parsed:
+        told.append(f"{record.get('level') or ''}: {record.get('event')}".removeprefix(": "))
+        told += [f"  {error['exc_type']}: {error['exc_value']}" for error in record.get("error_detail") or []]
+    return "\n".join(told[-lines:])
 
 
 def _cell(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.local.demo import DemoResult
-from airflow_llm_provider.local.result import counts_table, local_path, read_rows, result_table
+from airflow_llm_provider.local.result import counts_table, local_path, read_rows, readable_log, result_table
 from airflow_llm_provider.xcom import RunSummary
 
 
@@ -83,6 +84,24 @@ class TestDemoResult:
 
     def test_no_rows_are_no_success(self) -> None:
         assert not DemoResult(summary=summary(rows=0, rows_by_status={}), seconds=1).ok
+
+
+class TestReadableLog:
+    def test_errors_are_told_with_their_exception(self) -> None:
+        records = [
+            {"level": "info", "event": "::group::"},
+            {
+                "level": "error",
+                "event": "Task failed with exception",
+                "error_detail": [{"exc_type": "LLMInputError", "exc_value": "no column 'x'", "frames": []}],
+            },
+        ]
+        log = "\n".join(json.dumps(record) for record in records)
+        assert readable_log(log) == "error: Task failed with exception\n  LLMInputError: no column 'x'"
+
+    def test_a_log_without_errors_shows_its_end(self) -> None:
+        log = "\n".join(json.dumps({"level": "info", "event": str(number)}) for number in range(30))
+        assert readable_log(log, 2) == "info: 28\ninfo: 29"
 
 
 class TestLocalPath:
