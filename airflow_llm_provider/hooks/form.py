@@ -25,7 +25,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "label": "Prices",
         "description": (
             "US dollars per million tokens by model, as JSON, for models whose price is not known or is your own: "
-            '{"my-model": {"input": 0.1, "output": 0.4}}'
+            '{"my-model": {"input_per_mtok": 0.1, "output_per_mtok": 0.4}}'
         ),
         "schema": {"type": ["string", "null"]},
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import BaseOperator
@@ -22,7 +23,6 @@ from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Requests in flight of one shard, unless the DAG says otherwise.
 DEFAULT_CONCURRENCY = 16
+#: Loggers of HTTP libraries, which write a line for every request.
+_CHATTY_LOGGERS = ("httpx", "httpx2")
 #: Shows the shard's own label in the grid in place of its index.
 MAP_INDEX_TEMPLATE = "{{ task.shard['label'] }}"
 
@@ -144,6 +146,7 @@ class CompleteShardOperator(BaseOperator):
         from airflow_llm_provider.dataset.layout import PLANS  # noqa: PLC0415 -- as above
         from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
 
+        _quiet_chatty_loggers()
         arguments = read_all(self._READERS, vars(self))
         hook = LLMHook(arguments["conn_id"])
         return jobs.ShardRun(
@@ -178,3 +181,11 @@ class CompleteShardOperator(BaseOperator):
             context["ti"].xcom_push(SHARD_STATE_KEY, state.to_json())
         except Exception as error:  # noqa: BLE001 -- a cleared task may push no more, in whatever way it is told
             self.log.warning("The shard's state could not be pushed to XCom: %s", error)
+
+
+def _quiet_chatty_loggers() -> None:
+    """Keep a task's log readable, unless somebody has set these levels on purpose."""
+    for name in _CHATTY_LOGGERS:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
