@@ -92,7 +92,7 @@ class OutputColumns:
             )
         self._check_own_names()
         answers = [field.name for field in self.answer]
-        clash = [name for name in answers if name.casefold() in taken]
+        clash = [taken[name.casefold()] for name in answers if name.casefold() in taken]
         if clash:
             remedy = (
                 "output_column="
@@ -100,10 +100,10 @@ class OutputColumns:
                 else "other property names in output_schema="
             )
             raise LLMInputError(
-                f"the input already has the answer columns {_listed(clash)}: give the spec {remedy}"
+                f"the input already has columns named as the answer columns, {_listed(clash)}: give the spec {remedy}"
             )
         ours = [*(field.name for field in self.metadata), self.metadata_name("text")]
-        clash = [name for name in ours if name.casefold() in taken]
+        clash = [taken[name.casefold()] for name in ours if name.casefold() in taken]
         if clash:
             raise LLMInputError(
                 f"the input already has the columns {_listed(clash)}: give the spec another metadata_prefix="

@@ -87,7 +87,7 @@ class DonorSearch:
             try:
                 with self._layout.storage.open_parquet(self._layout.results(shard_id)) as file:
                     with self._layout.storage.reading(self._layout.results(shard_id)):
-                        table = file.read(columns=["_llm_fingerprint", "_llm_answered"])
+                        table = file.read(columns=["_llm_fingerprint", "_llm_answered"], use_threads=False)
                     keys.extend(_keys(c) for c in table.filter(table.column(1)).column(0).chunks)
             except (BrokenFileError, MissingFileError):
                 # Cut short by a power cut, or gone meanwhile: it helps nobody.

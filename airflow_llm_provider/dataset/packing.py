@@ -159,7 +159,7 @@ def pack(
 
 def smallest_budget(weights: Weights, budget: Budget, most: int) -> int | None:
     """Find the smallest token budget that needs no more than ``most`` shards; ``None`` when no budget does."""
-    low, high = max(1, -(-weights.tokens // most)), max(1, weights.tokens)
+    low, high = 1, max(1, weights.tokens)
     if pack(weights, Budget(tokens=high, rows=budget.rows, size=budget.size), most=most) is None:
         return None
     while low < high:

@@ -171,9 +171,9 @@ class Plan:
 
         :raises LLMStateError: when it is of a newer version.
         """
-        if value.get("plan_version") != PLAN_VERSION:
+        if value["plan_version"] != PLAN_VERSION:
             raise LLMStateError(
-                f"the plan has version {value.get('plan_version')!r}, this version of airflow-llm-provider reads "
+                f"the plan has version {value['plan_version']!r}, this version of airflow-llm-provider reads "
                 f"{PLAN_VERSION}: clear the split and everything after it"
             )
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["input_schema"])))

@@ -142,7 +142,7 @@ def read_results_file(layout: Layout, shard_id: str) -> pa.Table | None:
     if data is None:
         return None
     with layout.storage.reading(name):
-        return pq.read_table(io.BytesIO(data), pre_buffer=False)
+        return pq.read_table(io.BytesIO(data), pre_buffer=False, use_threads=False)
 
 
 def records_of(table: pa.Table) -> Iterator[Record]:

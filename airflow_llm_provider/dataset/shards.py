@@ -89,9 +89,12 @@ class ShardFile:
         yield from self._read(batch_rows, names)
 
     def _read(self, batch_rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        # One group at a time: Arrow would fill a batch of long documents from many groups.
+        # One group at a time: Arrow would fill a batch of long documents from many groups. And without threads: shards
+        # are small, and many tasks share a machine.
         for group in range(self._file.num_row_groups):
-            batches = self._file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=names)
+            batches = self._file.iter_batches(
+                batch_size=batch_rows, row_groups=[group], columns=names, use_threads=False
+            )
             while True:
                 with self._storage.reading(self._name):
                     batch = next(batches, None)
