@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.jobs.blocking import run_blocking
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
@@ -15,12 +16,12 @@ from airflow_llm_provider.prices import Pricer
 if TYPE_CHECKING:
     import logging
     import random
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.spec import CompletionSpec
-    from airflow_llm_provider.xcom import RunSummary
+    from airflow_llm_provider.xcom import RunSummary, ShardReference
 
 
 def run_dataset(
@@ -55,7 +56,7 @@ def run_dataset(
     :param api_key: key of the account; ``None``: none is sent.
     :param split_options: further options of the split; ``shard_tokens`` here is the one of this call unless given.
     :param prices: US dollars per million tokens by model, as :class:`~airflow_llm_provider.prices.Pricer` takes them.
-    :param client: makes the client of one shard, instead of ``base_url`` and ``api_key``.
+    :param client: makes the client, instead of ``base_url`` and ``api_key``.
     :raises LLMError: as the three steps do.
     """
     options = CompleteOptions(
@@ -67,9 +68,6 @@ def run_dataset(
         progress_interval=progress_interval,
     )
     pricer = Pricer(prices, base_url=base_url)
-
-    def default_client() -> ModelClient:
-        return OpenAIClient(base_url=base_url, api_key=api_key, concurrency=concurrency)
 
     result = split(
         spec,
@@ -83,22 +81,23 @@ def run_dataset(
     )
     if result.plan_uri is None:
         raise ValueError("split_options.dry_run writes no plan: call split() itself for an estimate")
-    states = [
-        ShardRun(
+    make = client or (lambda: OpenAIClient(base_url=base_url, api_key=api_key, concurrency=concurrency))
+
+    def shard_run(reference: ShardReference, sender: ModelClient) -> ShardRun:
+        return ShardRun(
             reference,
-            client=(client or default_client)(),
+            client=sender,
             options=options,
             destination=destination,
             resolver=resolver,
             pricer=pricer,
+            probe=reference.index == 0,
             clock=clock,
             rng=rng,
             log=log,
         )
-        .run()
-        .to_json()
-        for reference in result.references
-    ]
+
+    states = run_blocking(_ask_all(result.references, make, shard_run)) if result.references else []
     return merge(
         result.plan_uri,
         states=states,
@@ -108,3 +107,16 @@ def run_dataset(
         clock=clock,
         log=log,
     )
+
+
+async def _ask_all(
+    references: Sequence[ShardReference],
+    make: Callable[[], ModelClient],
+    shard_run: Callable[[ShardReference, ModelClient], ShardRun],
+) -> list[dict[str, Any]]:
+    """Ask shard after shard with one client, so that connections are opened once."""
+    client = make()
+    try:
+        return [(await shard_run(reference, client).ask()).to_json() for reference in references]
+    finally:
+        await client.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.answers import AnswerJudge
 from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.rows import rows_of
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
@@ -24,6 +25,8 @@ class RowPreparation:
 
     def __init__(self, spec: CompletionSpec) -> None:
         self.template = PromptTemplate(spec)
+        # A schema that cannot be compiled is found here, and not by the first paid answer.
+        AnswerJudge(spec)
         self._spec = spec
         self._shape = RequestShape(spec)
         self._columns = sorted(self.template.columns)

@@ -24,6 +24,7 @@ from airflow_llm_provider.engine.report import EngineReport
 from airflow_llm_provider.engine.retry import RetryConfig
 from airflow_llm_provider.engine.runner import Engine
 from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.jobs.blocking import run_blocking
 from airflow_llm_provider.jobs.options import CompleteOptions
 from airflow_llm_provider.jobs.progress import ProgressLog
 from airflow_llm_provider.jobs.questions import Questions
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _MOST_ERROR_KINDS = 10
+#: The longest time for which the first request goes out alone.
+PROBE_SECONDS = 0.25
 
 
 class ShardRun:
@@ -52,12 +55,13 @@ class ShardRun:
     only the rest. :attr:`state` is valid at any time, also after an exception.
 
     :param reference: the shard, as the split returned it.
-    :param client: sends requests; closed at the end.
+    :param client: sends requests; its owner closes it, or :meth:`run` does.
     :param options: how requests are sent.
     :param destination: the destination the split was given; needed only when its URI is too long for XCom.
     :param resolver: from a URL to a filesystem.
     :param pricer: prices of requests.
     :param limiter: shares the account's limits; ``None``: only pauses that the endpoint asks for.
+    :param probe: whether the first request goes out alone, so that a wrong key costs one request.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class ShardRun:
         resolver: Resolver = resolve,
         pricer: Pricer | None = None,
         limiter: Limiter | None = None,
+        probe: bool = True,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         log: logging.Logger | None = None,
@@ -81,6 +86,7 @@ class ShardRun:
         self._resolver = resolver
         self._pricer = pricer or Pricer()
         self._limiter = limiter
+        self._probe = probe
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
         self._log = log or _log
@@ -94,7 +100,18 @@ class ShardRun:
         self._seconds: float | None = None
 
     def run(self) -> ShardState:
-        """Ask, and return how it went.
+        """Ask in a loop of its own, close the client, and return how it went; see :meth:`ask`."""
+
+        async def ask_and_close() -> ShardState:
+            try:
+                return await self.ask()
+            finally:
+                await self._client.aclose()
+
+        return run_blocking(ask_and_close())
+
+    async def ask(self) -> ShardState:
+        """Ask on the running loop, and return how it went. Files are read and written on the loop's thread.
 
         :raises LLMTerminalError: every further request would fail the same way.
         :raises LLMRetryableError: interrupted, or the endpoint is down; another try goes on where this one stopped.
@@ -103,7 +120,7 @@ class ShardRun:
         """
         self._began = self._clock.monotonic()
         try:
-            self._run()
+            await self._run()
             self._status = "success"
         except BaseException as error:
             self._message = str(error) or type(error).__name__
@@ -146,7 +163,7 @@ class ShardRun:
             message=self._message,
         )
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         layout, plan_id = Layout.of_plan(
             self._reference.plan, destination=self._destination, resolver=self._resolver
         )
@@ -163,9 +180,9 @@ class ShardRun:
                 f"{settled.pending:,}",
                 f"{settled.reused:,}",
             )
-            self._ask(layout, plan, shard, known, judge)
+            await self._ask(layout, plan, shard, known, judge)
 
-    def _ask(
+    async def _ask(
         self, layout: Layout, plan: Plan, shard: ShardFile, known: KnownAnswers, judge: AnswerJudge
     ) -> None:
         """Send what is pending and put the finished shard in place."""
@@ -184,7 +201,7 @@ class ShardRun:
                     journal.append(Record(fingerprint, keys.occurrences[outcome.index], outcome))
                     outcomes[outcome.index] = outcome
 
-                asyncio.run(self._converse(Questions(plan.spec, shard, outcomes), judge, keep))
+                await self._converse(Questions(plan.spec, shard, outcomes), judge, keep)
             written = journal.files
         finished = [outcome for outcome in outcomes if outcome is not None]
         if len(finished) < len(outcomes):
@@ -215,6 +232,7 @@ class ShardRun:
             config=EngineConfig(
                 concurrency=options.concurrency,
                 timeout=options.timeout,
+                probe_window=PROBE_SECONDS if self._probe else 0.0,
                 retry=RetryConfig(
                     max_attempts=options.max_attempts, max_output_attempts=options.max_output_attempts
                 ),
@@ -236,7 +254,6 @@ class ShardRun:
             with suppress(asyncio.CancelledError):
                 await teller
             progress.tell()
-            await self._client.aclose()
 
     async def _tell(self, progress: ProgressLog) -> None:
         while True:

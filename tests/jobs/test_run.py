@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 
@@ -239,3 +240,11 @@ class TestRunDataset:
         again = run_dataset(job.spec, job.source, job.destination, **kwargs)
         assert (again.requests, again.reused) == (0, 12)
         assert len(scripted_server.requests) == 12
+
+    def test_works_inside_a_running_loop_as_in_a_notebook(self, job, scripted_server):
+        job.write(TEXTS)
+
+        async def cell():
+            return run_dataset(job.spec, job.source, job.destination, base_url=scripted_server.base_url)
+
+        assert asyncio.run(cell()).succeeded == 12
