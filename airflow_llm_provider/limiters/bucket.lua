@@ -260,7 +260,7 @@ function steps.give_back(slot, tokens, made)
 end
 
 function steps.overtaken(made)
-  return { (h[PAUSE_BEGAN] > made or h[HALT_AT] > made) and '1' or '0' }
+  return { (h[PAUSE_BEGAN] >= made or h[HALT_AT] >= made) and '1' or '0' }
 end
 
 function steps.refuse(max_requests, max_tokens, learns, granted_at, seconds)

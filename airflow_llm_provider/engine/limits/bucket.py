@@ -198,7 +198,7 @@ def give_back(state: State, slot: int, tokens: float, made: float) -> None:
 
 def is_overtaken(state: State, made: float) -> bool:
     """Tell whether a pause or a halt began after a grant was made."""
-    return state[PAUSE_BEGAN] > made or state[HALT_AT] > made
+    return state[PAUSE_BEGAN] >= made or state[HALT_AT] >= made
 
 
 def refuse(state: State, terms: Terms, *, granted_at: float, seconds: float, now: float) -> None:

@@ -207,7 +207,7 @@ class TestSettle:
 
 
 class TestProperties:
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=120, deadline=None)
     @given(data=st.data())
     def test_no_window_ever_exceeds_a_limit(self, data):
         """Random costs, refunds, senders that die or give back, pauses, waits ahead of time, quiet times."""
