@@ -170,10 +170,10 @@ class CompleteShardOperator(BaseOperator):
     def _push_state(self, context: Context, state: ShardState) -> None:
         """Leave the state for the UI; the error being raised matters more than failing to do so."""
         self.log.error(
-            "Shard %s: rows %s, errors %s. Answers received are kept; clear the task to ask for the rest",
-            state.status,
-            dict(state.rows_by_status),
-            dict(state.errors),
+            "The shard %s: rows: %s; errors: %s. Every answer received is kept, the next try asks only for the rest",
+            "was interrupted" if state.status == "interrupted" else "failed",
+            _counts(state.rows_by_status),
+            _counts(state.errors),
         )
         if not self.do_xcom_push:
             return
@@ -189,3 +189,7 @@ def _quiet_chatty_loggers() -> None:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.WARNING)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"

@@ -74,7 +74,7 @@ def night(tmp_path: Path) -> Night:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> ScriptedClient:
-    """The client of every shard; give it another script by ``client.script``."""
+    """The client of every shard, which answers ``ok``."""
     scripted = ScriptedClient()
     monkeypatch.setattr(LLMHook, "get_client", lambda _hook, concurrency: scripted)
     return scripted
