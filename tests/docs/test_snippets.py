@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import importlib
 import importlib.util
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -54,13 +56,12 @@ class TestPython:
     def test_of_a_dag_is_a_whole_file_that_airflow_takes(self, dag_block: Any, tmp_path: Path) -> None:
         from airflow.serialization.serialized_objects import DagSerialization
 
-        try:
-            from airflow.dag_processing.dagbag import DagBag
-        except ImportError:  # Airflow 3.1
-            from airflow.models.dagbag import DagBag
+        # Airflow 3.1 has it elsewhere.
+        home = "dag_processing" if importlib.util.find_spec("airflow.dag_processing.dagbag") else "models"
+        dag_bag = importlib.import_module(f"airflow.{home}.dagbag").DagBag
         file = tmp_path / "snippet_dag.py"
         file.write_text(dag_block.code, encoding="utf-8")
-        bag = DagBag(str(file))
+        bag = dag_bag(str(file))
         assert bag.import_errors == {}
         declared = set(re.findall(r'\bDAG\(\s*"(\w+)"', dag_block.code)) or set(
             re.findall(r'= tickets\("(\w+)"', dag_block.code)
@@ -86,6 +87,8 @@ class TestPython:
                 "--rootdir=.",
             ],
             cwd=tmp_path,
+            # Without byte code Airflow would be compiled anew.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             capture_output=True,
             text=True,
             check=False,
