@@ -7,9 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_llm_provider import CompleteShardOperator, MergeShardsOperator
-from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider import CompleteShardOperator, LLMHook, MergeShardsOperator
+from airflow_llm_provider.engine.call import CallError, FailureKind
+from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.errors import LLMFailureThresholdError, LLMInputError, LLMStateError
 from airflow_llm_provider.hooks.compat import AirflowFailException, AirflowSkipException
+from airflow_llm_provider.testing.scripted_client import ScriptedClient
 from airflow_llm_provider.xcom import RunSummary
 
 
@@ -91,9 +94,19 @@ class TestMerge:
         with pytest.raises(LLMStateError, match="shard"):
             merge(night)
 
-    def test_a_rejected_row_share_above_the_threshold_fails_after_writing(self, night: Any) -> None:
-        completed(night)
-        assert merge(night, failure_threshold=0.0).succeeded == 5
+    def test_I9_more_failed_rows_than_allowed_fail_the_task_after_writing(
+        self, night: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        filtered = CallError(
+            FailureKind.ROW, "content_filter", "filtered", row_status=RowStatus.CONTENT_FILTER
+        )
+        client = ScriptedClient([filtered])
+        monkeypatch.setattr(LLMHook, "get_client", lambda _hook, concurrency: client)
+        states = completed(night)
+        with pytest.raises(LLMFailureThresholdError, match="1 of 5 rows"):
+            merge(night, states=states, failure_threshold=0.1)
+        assert len(subjects(night)) == 5
+        assert merge(night, states=states, failure_threshold=0.2).succeeded == 4
 
 
 class TestWithoutPlan:
