@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import resource
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SAMPLE_SECONDS = 0.02
@@ -50,51 +52,107 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def start(target: str, **arguments: Any) -> subprocess.Popen[bytes]:
-    """Start a function in a child process.
+class Child:
+    """A function that runs in a process of its own.
 
     :param target: ``module:function``.
     :param arguments: plain JSON values.
     """
-    command = [sys.executable, "-m", "benchmarks.child", target, json.dumps(arguments)]
-    return subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE)
+
+    def __init__(self, target: str, arguments: Mapping[str, Any]) -> None:
+        command = [sys.executable, "-m", "benchmarks.child", target, json.dumps(arguments)]
+        self._process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, env=_environment())
+        self.pid = self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it as ``kill -9`` does."""
+        self._process.kill()
+        self._process.communicate()
+
+    def result(self) -> dict[str, Any]:
+        """Wait for it and return what its function returned.
+
+        :raises RuntimeError: when it failed; its traceback is on standard error.
+        """
+        output, _ = self._process.communicate()
+        if self._process.returncode:
+            raise RuntimeError(f"a measured process ended with exit code {self._process.returncode}")
+        value: dict[str, Any] = json.loads(output)
+        return value
 
 
-def result(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Wait for a child and return what its function returned.
+class Thread:
+    """The same in a thread of this process: no time to start, and numbers that mean nothing."""
 
-    :raises RuntimeError: when it failed; its traceback is on standard error.
+    def __init__(self, target: str, arguments: Mapping[str, Any]) -> None:
+        self.pid = os.getpid()
+        self._pool = ThreadPoolExecutor(1)
+        self._future = self._pool.submit(_function(target), **arguments)
+
+    def result(self) -> dict[str, Any]:
+        """Wait for it and return what its function returned."""
+        value: dict[str, Any] = self._future.result()
+        self._pool.shutdown()
+        return value
+
+
+_in_threads = False
+
+
+def use_threads() -> None:
+    """Start threads instead of processes from now on: to show that a benchmark works."""
+    global _in_threads  # noqa: PLW0603 -- a process is either a measurement or a trial
+    _in_threads = True
+
+
+def start(target: str, **arguments: Any) -> Child | Thread:
+    """Start a function.
+
+    :param target: ``module:function``.
+    :param arguments: plain JSON values.
     """
-    output, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"a measured process ended with exit code {process.returncode}")
-    value: dict[str, Any] = json.loads(output)
-    return value
+    return Thread(target, arguments) if _in_threads else Child(target, arguments)
 
 
 def call(target: str, **arguments: Any) -> dict[str, Any]:
-    """Call a function in a child process and return what it returned."""
-    return result(start(target, **arguments))
+    """Call a function in a process of its own and return what it returned."""
+    return start(target, **arguments).result()
 
 
 def call_with_peak(target: str, **arguments: Any) -> tuple[dict[str, Any], float]:
-    """Call a function in a child process; return also the most megabytes that it and its children had together."""
-    process = start(target, **arguments)
+    """Do the same; return also the most megabytes that the process and its children had together."""
+    child = start(target, **arguments)
     peak = 0.0
     ended = threading.Event()
 
     def sample() -> None:
         nonlocal peak
         while not ended.wait(_SAMPLE_SECONDS):
-            peak = max(peak, sum(map(_pss_mb, _family(process.pid))))
+            peak = max(peak, sum(map(_pss_mb, _family(child.pid))))
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     try:
-        return result(process), peak
+        return child.result(), peak
     finally:
         ended.set()
         sampler.join()
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a measured process: byte code is kept, as everywhere but in some containers."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _function(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _cpu_seconds() -> float:
@@ -125,8 +183,7 @@ def _pss_mb(pid: int) -> float:
 
 def main() -> None:
     """Call the function."""
-    module, _, name = sys.argv[1].partition(":")
-    value = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
+    value = _function(sys.argv[1])(**json.loads(sys.argv[2]))
     sys.stdout.write(json.dumps(value))
 
 

@@ -50,16 +50,15 @@ def kill_and_finish(target: str, points: Sequence[int], **arguments: Any) -> lis
     ) as server:
         arguments["base_url"] = server.base_url
         for point in points:
-            process = child.start(target, **arguments)
-            while process.poll() is None and server.stats()["answered"] < point:
+            process = child.Child(target, arguments)
+            while process.running and server.stats()["answered"] < point:
                 time.sleep(_POLL_SECONDS)
             process.kill()
-            process.communicate()
             _settle(server)
             requests = server.requests
             paid.append([request.digest for request in requests[sent:]])
             sent = len(requests)
-        child.call(target, **arguments)
+        child.Child(target, arguments).result()
         paid.append([request.digest for request in server.requests[sent:]])
     return _paid_twice(paid)
 

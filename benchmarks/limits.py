@@ -132,7 +132,7 @@ def observe(limiter_url: str, wanted: Phase) -> dict[str, Any]:
             )
             for reference in shards["references"]
         ]
-        succeeded = sum(child.result(sender)["succeeded"] for sender in senders)
+        succeeded = sum(sender.result()["succeeded"] for sender in senders)
         requests, stats = server.requests, server.stats()
     refused = sum(request.status == 429 for request in requests)
     return {

@@ -20,27 +20,25 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 64
 LATENCY = 0.25
-#: Seconds from the first request to the outage: about half of the rows are answered then.
-AFTER = 2.0
 #: Share of the usual requests in flight that counts as full speed.
 _FULL = 0.9
 _NAIVE_ATTEMPTS = 6
 
 
-def ours(*, rows: int, base_url: str, outage: float) -> dict[str, Any]:
+def ours(*, rows: int, base_url: str, after: float, outage: float) -> dict[str, Any]:
     """Run the job once, in this process."""
     tickets.warm_up()
-    began_at = begin(base_url, outage)
+    began_at = begin(base_url, after, outage)
     with child.effort() as taken:
         summary = tickets.run(rows, base_url=base_url, api_key="none", concurrency=CONCURRENCY)
     succeeded = summary.rows_by_status.get("success", 0)
     return {"began_at": began_at, "seconds": taken.seconds, "succeeded": succeeded}
 
 
-def naive(*, rows: int, base_url: str, outage: float) -> dict[str, Any]:
+def naive(*, rows: int, base_url: str, after: float, outage: float) -> dict[str, Any]:
     """Send the same requests in a loop that retries as most do."""
     bodies = tickets.bodies(rows)
-    began_at = begin(base_url, outage)
+    began_at = begin(base_url, after, outage)
     with child.effort() as taken:
         ended = asyncio.run(
             bare_loop.send(bodies, base_url=base_url, concurrency=CONCURRENCY, attempts=_NAIVE_ATTEMPTS)
@@ -48,20 +46,20 @@ def naive(*, rows: int, base_url: str, outage: float) -> dict[str, Any]:
     return {"began_at": began_at, "seconds": taken.seconds, "succeeded": ended[200]}
 
 
-def begin(base_url: str, outage: float) -> float:
+def begin(base_url: str, after: float, outage: float) -> float:
     """Start the server's script and return the time."""
-    rules = [Rule(status=503, after=AFTER, until=AFTER + outage).to_json()]
+    rules = [Rule(status=503, after=after, until=after + outage).to_json()]
     url = f"{base_url.removesuffix('/v1')}/_script"
     with urllib.request.urlopen(url, data=json.dumps(rules).encode()):  # noqa: S310 -- our own server
         return time.time()
 
 
-def observe(target: str, rows: int, outage: float) -> dict[str, Any]:
+def observe(target: str, rows: int, *, after: float, outage: float) -> dict[str, Any]:
     """Run one client through an outage and tell what the server saw."""
     with ScriptedServer(
         options=EndpointOptions(latency=LATENCY, full_records=False), own_process=True
     ) as server:
-        found = child.call(target, rows=rows, base_url=server.base_url, outage=outage)
+        found = child.call(target, rows=rows, base_url=server.base_url, after=after, outage=outage)
         requests = server.requests
     failed = [request for request in requests if request.status == 503]
     return {
@@ -69,7 +67,7 @@ def observe(target: str, rows: int, outage: float) -> dict[str, Any]:
         "wasted": len(failed),
         "seconds": rounded(found["seconds"]),
         "answered_before": sum(request.answered and request.at < failed[0].at for request in requests),
-        "full_speed_after": _full_speed_after(requests, found["began_at"] + AFTER + outage),
+        "full_speed_after": _full_speed_after(requests, found["began_at"] + after + outage),
     }
 
 
@@ -90,11 +88,13 @@ def _full_speed_after(requests: Sequence[RecordedRequest], recovered_at: float) 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     chosen = options("outage", __doc__, arguments, runs=3)
-    rows, outage, runs = (600, 1.0, 1) if chosen.quick else (1_000, 20.0, chosen.runs)
+    rows, runs = (400, 1) if chosen.quick else (1_000, chosen.runs)
+    # Seconds to the outage, in which about half of the rows are answered, and of the outage.
+    times = {"after": 0.8, "outage": 0.3} if chosen.quick else {"after": 2.0, "outage": 20.0}
     mine, theirs = [], []
     for _ in range(runs):
-        mine.append(observe("benchmarks.outage:ours", rows, outage))
-        theirs.append(observe("benchmarks.outage:naive", rows, outage))
+        mine.append(observe("benchmarks.outage:ours", rows, **times))
+        theirs.append(observe("benchmarks.outage:naive", rows, **times))
     lost, wasted = max(run["lost"] for run in mine), median(run["wasted"] for run in mine)
     delays = [run["full_speed_after"] for run in mine]
     delay = None if None in delays else median(delays)
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         },
         details={
             "rows": rows,
-            "outage_seconds": outage,
+            "outage_seconds": times["outage"],
             "lost": lost,
             "full_speed_after": delay,
             "runs": mine,

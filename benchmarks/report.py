@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import child
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -72,9 +74,14 @@ def options(name: str, doc: str | None, arguments: Sequence[str] | None, *, runs
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}", description=(doc or "").partition("\n")[0]
     )
-    parser.add_argument("--quick", action="store_true", help="the smallest size, once: shows that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="the smallest size, once, in one process: shows that it works"
+    )
     parser.add_argument("--runs", type=int, default=runs, help=f"runs to take the median of (default {runs})")
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        child.use_threads()
+    return chosen
 
 
 def _cpu_model() -> str:

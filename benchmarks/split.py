@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
+from contextlib import nullcontext
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 
+from airflow_llm_provider import jobs
+from airflow_llm_provider.dataset.token_counters import TiktokenCounter
 from airflow_llm_provider.dataset.vocabularies import load_encoding
+from airflow_llm_provider.jobs import preparation
 from airflow_llm_provider.prompt import PromptTemplate
 from benchmarks import child, texts, tickets
 from benchmarks.report import Report, options, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
 _ENCODING = "o200k_base"
 _DOCUMENTS = dataclasses.replace(tickets.SPEC, prompt="{{ body }}")
-#: The batch counter, optional.
-_FAST = "toktok"
 
 
 def ours(*, kind: str, rows: int, fast: bool) -> dict[str, Any]:
@@ -29,23 +32,25 @@ def ours(*, kind: str, rows: int, fast: bool) -> dict[str, Any]:
 
     :param fast: whether the optional batch counter may be used.
     """
-    if not fast:
-        sys.modules[_FAST] = None  # type: ignore[assignment]  # what makes an import fail
-    tickets.warm_up()
-    from airflow_llm_provider.jobs import SplitOptions, split  # noqa: PLC0415 -- after the choice above
-
-    spec = _DOCUMENTS if kind == "documents" else tickets.SPEC
-    with TemporaryDirectory(prefix="split-") as destination:
-        with child.effort() as taken:
-            result = split(spec, _source(kind, rows), destination, options=SplitOptions(shard_tokens=200_000))
-        shards = len(result.references)
+    with nullcontext() if fast else _without_toktok():
+        tickets.warm_up()
+        settings = jobs.SplitOptions(shard_tokens=200_000)
+        spec = _DOCUMENTS if kind == "documents" else tickets.SPEC
+        with TemporaryDirectory(prefix="split-") as destination, child.effort() as taken:
+            result = jobs.split(spec, _source(kind, rows), destination, options=settings)
     return {
         "seconds": taken.seconds,
         "cpu_seconds": taken.cpu_seconds,
         "tokens": result.estimate.prompt_tokens,
-        "shards": shards,
+        "shards": len(result.references),
         "rss_mb": child.peak_rss_mb(),
     }
+
+
+def _without_toktok() -> AbstractContextManager[object]:
+    """Count with tiktoken, as where toktok-rs is not installed."""
+    counter = TiktokenCounter(load_encoding(_ENCODING))
+    return patch.object(preparation, "token_counter", lambda *_: counter)
 
 
 def loop(*, kind: str, rows: int) -> dict[str, Any]:
