@@ -72,7 +72,8 @@ class ShardState:
     :param cost_usd: US dollars for this try's requests; ``None``: the price is unknown.
     :param seconds: wall time of this try.
     :param files: URIs of the files that hold the outcome.
-    :param errors: failed rows by error code, at most ten kinds. Codes only, no text.
+    :param errors: failed rows by error code, at most ten kinds, or failed requests when no row has failed. Codes only,
+        no text.
     :param message: why the task failed; ``None`` on success.
     """
 

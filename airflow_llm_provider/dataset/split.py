@@ -26,7 +26,8 @@ from airflow_llm_provider.dataset.plan import (
 )
 from airflow_llm_provider.dataset.prepared import PreparedRows, RowSource
 from airflow_llm_provider.dataset.reuse import forget_answers
-from airflow_llm_provider.dataset.shards import SHARD_COLUMNS, write_shard
+from airflow_llm_provider.dataset.shard_writer import ShardWriter
+from airflow_llm_provider.dataset.shards import SHARD_COLUMNS
 from airflow_llm_provider.dataset.sizes import row_bytes
 from airflow_llm_provider.dataset.spool import Spool
 from airflow_llm_provider.errors import LLMInputError
@@ -145,7 +146,7 @@ class Draft:
         if not self.settings.enlarge:
             raise LLMInputError(
                 f"{self.rows:,} rows make {count:,} shards of up to {asked:,} tokens, and core.max_map_length allows "
-                f"{most:,}: set shard_tokens to {fitting} or more, let the split enlarge the shards, or raise "
+                f"{most:,}: set shard_tokens to {fitting} or more, set fit_max_shards=True to let shards grow, or raise "
                 "core.max_map_length; nothing was written"
             )
         self.settings = dataclasses.replace(self.settings, shard_tokens=fitting)
@@ -167,8 +168,9 @@ class Draft:
         if start_over:
             forget_answers(self._layout)
         entries = self._entries()
-        for entry, pieces in zip(entries, self._pieces(), strict=True):
-            write_shard(self._layout, entry.shard_id, self._schema, pieces)
+        with ShardWriter(self._layout, self._schema) as writer:
+            for entry, pieces in zip(entries, self._pieces(), strict=True):
+                writer.write(entry.shard_id, pieces)
         plan = Plan(
             plan_id=plan_id_of(self._spec, self._source.schema, self.settings, entries),
             created=created,

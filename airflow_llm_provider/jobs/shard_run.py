@@ -159,7 +159,8 @@ class ShardRun:
             cost_usd=report.cost_usd,
             seconds=round(seconds, 3),
             files=self._files,
-            errors=dict(Counter(report.errors).most_common(_MOST_ERROR_KINDS)),
+            # A refusal that stops the shard ends no row; what was refused is still told.
+            errors=dict(Counter(report.errors or report.failed_requests).most_common(_MOST_ERROR_KINDS)),
             message=self._message,
         )
 

@@ -145,6 +145,7 @@ class TestBadSettings:
             job.run()
         assert job.requests() == 1
         assert job.last_run.state.rows_by_status == {"pending": 12}
+        assert job.last_run.state.errors == {"nope": 1}
 
     def test_an_endpoint_without_any_answer_is_retryable(self, job):
         job.write(["a", "b"])
