@@ -7,6 +7,7 @@ differ in length ninefold, and answers are far shorter than their cap.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections import Counter
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_llm_provider.testing.scripted_server import RecordedRequest
+    from airflow_llm_provider.xcom import ShardState
 
 SENDERS = 4
 CONCURRENCY = 64
@@ -76,15 +78,24 @@ def send(
     from airflow_llm_provider.limiters import limiter_from_url  # noqa: PLC0415
     from airflow_llm_provider.xcom import ShardReference  # noqa: PLC0415
 
+    limiter = limiter_from_url(limiter_url, base_url, SPEC.model, RateLimits(auto=False, **limits))
+    client = OpenAIClient(base_url=base_url, api_key="none", concurrency=CONCURRENCY)
     run = ShardRun(
         ShardReference.from_json(reference),
-        client=OpenAIClient(base_url=base_url, api_key="none", concurrency=CONCURRENCY),
+        client=client,
         options=CompleteOptions(concurrency=CONCURRENCY),
-        limiter=limiter_from_url(limiter_url, base_url, SPEC.model, RateLimits(auto=False, **limits)),
+        limiter=limiter,
     )
-    with child.effort() as taken:
-        state = run.run()
-    return {"succeeded": state.rows_by_status.get("success", 0), "seconds": taken.seconds}
+
+    async def ask() -> ShardState:
+        try:
+            return await run.ask()
+        finally:
+            await client.aclose()
+            await limiter.aclose()
+
+    state = asyncio.run(ask())
+    return {"succeeded": state.rows_by_status.get("success", 0), "seconds": state.seconds}
 
 
 def split(*, rows: int, destination: str) -> dict[str, Any]:
