@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_llm_provider import CompletionSpec, run_dataset
+from airflow_llm_provider import CompletionSpec, errors, run_dataset
 from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.jobs import SplitOptions
@@ -31,12 +31,11 @@ SCHEMA: dict[str, Any] = {
 
 
 class Job:
-    """A dataset of six rows that were asked once already."""
+    """A dataset of six rows and its destination."""
 
     def __init__(self, folder: Path, server: ScriptedServer) -> None:
         self.folder = folder
         self.server = server
-        self.run()
 
     def run(
         self, rows: list[dict[str, Any]] = ROWS, *, spec: dict[str, Any] | None = None, **arguments: Any
@@ -55,8 +54,16 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, scripted_server: ScriptedServer) -> Job:
+def fresh(tmp_path: Path, scripted_server: ScriptedServer) -> Job:
+    """A job whose rows were never asked."""
     return Job(tmp_path, scripted_server)
+
+
+@pytest.fixture
+def job(fresh: Job) -> Job:
+    """A job whose rows were all asked once."""
+    fresh.run()
+    return fresh
 
 
 class TestIdentity:
@@ -157,15 +164,15 @@ ENDINGS: dict[RowStatus, tuple[Rule, bool]] = {
 class TestStatuses:
     @pytest.mark.parametrize("status", ENDINGS)
     def test_are_asked_again_as_the_table_says(
-        self, status: RowStatus, tmp_path: Path, scripted_server: ScriptedServer, pages: dict[str, Any]
+        self, status: RowStatus, fresh: Job, pages: dict[str, Any]
     ) -> None:
         rule, again = ENDINGS[status]
-        scripted_server.script(rule)
-        job = Job(tmp_path, scripted_server)
-        column = read_results(str(tmp_path / "out")).column("llm_status").to_pylist()
+        fresh.server.script(rule)
+        fresh.run()
+        column = read_results(str(fresh.folder / "out")).column("llm_status").to_pylist()
         assert column == ["success"] * 3 + [status] + ["success"] * 2
-        scripted_server.script()
-        assert job.run().requests == int(again)
+        fresh.server.script()
+        assert fresh.run().requests == int(again)
         (cell,) = [row[3] for row in pages["docs/output.md"].table("Statuses") if row[0] == f"`{status}`"]
         assert ("yes" in cell) is again
 
@@ -173,18 +180,81 @@ class TestStatuses:
         summary = job.run([*ROWS, {"id": 7, "body": "  "}])
         assert (summary.requests, summary.rows_by_status["empty_input"]) == (0, 1)
 
-    def test_invalid_output_keeps_the_models_words(
-        self, tmp_path: Path, scripted_server: ScriptedServer
-    ) -> None:
+    def test_invalid_output_keeps_the_models_words(self, fresh: Job) -> None:
         import pyarrow.parquet as pq
 
-        scripted_server.script(Rule(contains="ticket 3", answer='{"label": 5}'))
-        job = Job(tmp_path, scripted_server)
-        summary = job.run(spec={"output_schema": SCHEMA})
+        fresh.server.script(Rule(contains="ticket 3", answer='{"label": 5}'))
+        summary = fresh.run(spec={"output_schema": SCHEMA})
         assert summary.rejects is not None
-        rejects = pq.read_table(tmp_path / "out" / "_rejects.parquet")
+        rejects = pq.read_table(fresh.folder / "out" / "_rejects.parquet")
         assert rejects.column("llm_text").to_pylist() == ['{"label": 5}']
         assert rejects.column("label").to_pylist() == [None]
+
+
+def error(status: int, code: str, **more: Any) -> Rule:
+    """Return a rule that refuses every request."""
+    return Rule(status=status, body={"error": {"code": code, "message": f"about {code}", **more}})
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("rule", "raised"),
+        [
+            (error(401, "invalid_api_key"), errors.LLMAuthenticationError),
+            (error(429, "insufficient_quota"), errors.LLMQuotaError),
+            (error(404, "model_not_found"), errors.LLMConfigurationError),
+            (error(400, "unsupported_value", param="temperature"), errors.LLMConfigurationError),
+        ],
+        ids=["key", "credit", "model", "parameter"],
+    )
+    def test_that_every_row_would_meet_cost_one_request(
+        self, fresh: Job, rule: Rule, raised: type[Exception]
+    ) -> None:
+        fresh.server.script(rule)
+        with pytest.raises(raised):
+            fresh.run()
+        assert fresh.server.stats()["requests"] == 1
+
+    def test_of_the_endpoint_are_tried_again_by_airflow(self, fresh: Job) -> None:
+        fresh.server.script(Rule(status=503))
+        with pytest.raises(errors.LLMRetryableError, match="none of the 6 rows asked got an answer"):
+            fresh.run()
+
+    def test_429_uses_up_no_attempt(self, fresh: Job) -> None:
+        fresh.server.script(Rule(status=429, times=3, headers={"retry-after-ms": "20"}))
+        assert fresh.run(max_attempts=1).succeeded == len(ROWS)
+        assert fresh.server.stats()["answered"] == len(ROWS)
+
+    def test_that_are_too_long_a_wait_give_the_slots_back(self, fresh: Job) -> None:
+        fresh.server.script(Rule(status=429, headers={"retry-after": "301"}))
+        with pytest.raises(errors.LLMRetryableError, match="longer than max_retry_after"):
+            fresh.run()
+
+    @pytest.mark.parametrize(
+        ("threshold", "fails"), [(None, False), (0, True), (0.1, True), (0.2, False), (1, False)]
+    )
+    def test_above_the_threshold_fail_the_shard(
+        self, fresh: Job, threshold: float | None, fails: bool
+    ) -> None:
+        fresh.server.script(Rule(contains="ticket 3", answer=""))
+        if fails:
+            with pytest.raises(errors.LLMFailureThresholdError):
+                fresh.run(failure_threshold=threshold)
+        else:
+            assert fresh.run(failure_threshold=threshold).succeeded == 5
+
+    @pytest.mark.parametrize(("threshold", "fails"), [(None, True), (1, False)])
+    def test_of_all_rows_are_no_matter_of_rows(
+        self, fresh: Job, threshold: float | None, fails: bool
+    ) -> None:
+        fresh.server.script(Rule(answer=""))
+        if fails:
+            with pytest.raises(
+                errors.LLMFailureThresholdError, match="none of the 6 rows has a usable answer"
+            ):
+                fresh.run()
+        else:
+            assert fresh.run(failure_threshold=threshold).rows_by_status == {"empty": 6}
 
 
 class TestFiles:
@@ -214,11 +284,11 @@ def shape(line: str) -> str:
 
 class TestLogs:
     def test_are_such_as_a_run_writes(
-        self, job: Job, pages: dict[str, Any], caplog: pytest.LogCaptureFixture
+        self, fresh: Job, pages: dict[str, Any], caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
-        job.server.script(Rule(contains="ticket 3", answer="half an", finish_reason="length"))
-        job.run(spec={"temperature": 0})
+        fresh.server.script(Rule(contains="ticket 3", answer="half an", finish_reason="length"))
+        fresh.run()
         known = {shape(message) for message in caplog.messages}
         quoted = [
             line
