@@ -82,12 +82,16 @@ class _Walk:
         if entry is not None:
             return (path, [entry]) if entry["type"] != "directory" else (path, list(self._below(path)))
         parts = path.split("/")
-        magic = next((index for index, part in enumerate(parts) if _MAGIC.search(part)), None)
+        magic = next((n for n, part in enumerate(parts) if self._is_pattern("/".join(parts[:n]), part)), None)
         if magic is None:
             return None
         root = "/".join(parts[:magic]) or ("/" if path.startswith("/") else "")
         matches = {entry["name"]: entry for entry in self._matching(root, parts[magic:])}
         return (root, list(matches.values())) if matches else None
+
+    def _is_pattern(self, folder: str, part: str) -> bool:
+        """Tell a pattern from a name that happens to have such characters."""
+        return bool(_MAGIC.search(part)) and self._info(f"{folder}/{part}") is None
 
     def _info(self, path: str) -> dict[str, Any] | None:
         try:
@@ -124,7 +128,7 @@ class _Walk:
         if part == "**":
             yield from self._anywhere(folder, rest)
             return
-        if not _MAGIC.search(part):
+        if not self._is_pattern(folder, part):
             entry = self._info(f"{folder}/{part}")
             entries = [] if entry is None else [entry]
         else:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_llm_provider.dataset.row_groups import RowGroupWriter
 from airflow_llm_provider.dataset.rows import iter_rows
 from airflow_llm_provider.dataset.storage import BrokenFileError, MissingFileError, Storage
 from airflow_llm_provider.errors import LLMStateError
@@ -29,9 +28,6 @@ SHARD_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("_llm_error", pa.string()),
 )
 _READ_ROWS = 4096
-#: Shards are read in pieces of this size, by rows and by bytes.
-_GROUP_ROWS = 1 << 14
-_GROUP_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,17 +150,3 @@ def open_shard(layout: Layout, shard_id: str) -> Iterator[ShardFile]:
         except (MissingFileError, BrokenFileError) as error:
             raise LLMStateError(f"{error}: {remedy}") from error
         yield shard
-
-
-def write_shard(layout: Layout, shard_id: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write a shard whole and return its rows.
-
-    :param schema: input columns and :data:`SHARD_COLUMNS`.
-    """
-    with (
-        layout.storage.create(layout.shard(shard_id)) as file,
-        RowGroupWriter(file, schema, rows=_GROUP_ROWS, size=_GROUP_BYTES) as writer,
-    ):
-        for batch in batches:
-            writer.write(batch)
-    return writer.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -23,9 +24,21 @@ def count_surrogates(text: str) -> int:
 
 
 def json_text(value: Any) -> str:
-    """Write a JSON value as compact text, integers of any size exactly."""
+    """Write a JSON value as compact text, numbers of any kind exactly."""
     try:
-        return orjson.dumps(value).decode()
-    except (TypeError, RecursionError):
+        text = orjson.dumps(value)
+        if b"null" not in text or not _has_non_finite(value):
+            return text.decode()
+    except TypeError:
         # Integers beyond 64 bits, halves of surrogate pairs, very deep nesting.
-        return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        pass
+    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _has_non_finite(value: Any) -> bool:
+    """Find NaN and infinities, which orjson writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_non_finite, value.values()))
+    return isinstance(value, list) and any(map(_has_non_finite, value))

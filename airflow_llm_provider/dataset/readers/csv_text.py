@@ -90,10 +90,9 @@ class CsvReader:
         with self._files.open_binary(file) as stream:
             # What stands before the bad byte is sound, so the records in it can be counted.
             decoder = codecs.getincrementaldecoder(encoding)("ignore")
-            reader = csv.reader(_lines(stream, decoder, offset), delimiter=self._delimiter_of(file))
-            row = sum(1 for record in reader if record)
-            line = max(reader.line_num, 1)
-        place = "the header" if row <= 1 and line <= 1 else f"row {max(row - 1, 1)} (line {line})"
+            reader = csv.reader(_lines_before(stream, decoder, offset), delimiter=self._delimiter_of(file))
+            row = sum(1 for record in reader if record) - 1
+        place = f"row {row} (line {reader.line_num})" if row else "the header row"
         return LLMInputError(
             f"{public_uri(file.uri)}: {place}, byte {offset} is 0x{value:02x}, which is not {encoding}: give the "
             "file's encoding=, such as 'gbk', 'cp1252' or 'latin-1'"
@@ -129,7 +128,13 @@ class CsvReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _lines(stream: io.BufferedReader, decoder: codecs.IncrementalDecoder, size: int) -> Iterator[str]:
-    """Yield the text lines of the first ``size`` bytes."""
-    text = decoder.decode(stream.read(size), final=False)
-    yield from io.StringIO(text, newline="")
+def _lines_before(stream: io.BufferedReader, decoder: codecs.IncrementalDecoder, size: int) -> Iterator[str]:
+    """Yield the text lines of the first ``size`` bytes, with a sign in the place of the byte after them."""
+    rest = ""
+    while size and (chunk := stream.read(min(size, 1 << 20))):
+        size -= len(chunk)
+        lines = list(io.StringIO(rest + decoder.decode(chunk), newline=""))
+        # Kept even if it has its end: a carriage return may be half of one.
+        rest = lines.pop() if lines else ""
+        yield from lines
+    yield from io.StringIO(rest + "?", newline="")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES = 8 << 20
 #: More keys than this are data, not columns.
 _MOST_COLUMNS = 10_000
+#: A key, or a text or nested object that looks like one.
+_KEY = re.compile(rb'"\s*:')
 _LONG_NUMBER = re.compile(rb"\d{19,}")
 _EXACT_IN_FLOAT = 1 << 53
 _INT64_BOUND = 1 << 63
@@ -54,6 +56,7 @@ class JsonLinesReader:
         self._files = files
         self._replaced = 0
         kinds: dict[str, int] = {}
+        place = ""
         for file in files.files:
             for place, _, row in self._rows(file, check=True):
                 _note_kinds(kinds, row)
@@ -61,6 +64,8 @@ class JsonLinesReader:
                     raise LLMInputError(
                         f"{place}: more than {_MOST_COLUMNS:,} different keys; keys are columns"
                     )
+        if place and not kinds:
+            raise LLMInputError(f"{place}: no object has any key, so there are no columns")
         self._converters = {name: _converter(kind) for name, kind in kinds.items()}
         self.schema: pa.Schema = pa.schema(
             [(name, _TYPES.get(kind, pa.string())) for name, kind in kinds.items()]
@@ -130,7 +135,7 @@ class JsonLinesReader:
             raise LLMInputError(
                 f"{place} is no JSON object: JSON Lines has one object on each line; turn an array into lines"
             )
-        if check and line.count(b'":') + line.count(b'" :') != len(row):
+        if check and len(_KEY.findall(line)) != len(row):
             _check_keys(line, place)
         return row
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one batch in memory.
 _BATCH_BYTES = 16 << 20
-#: Rows of the first batch, before the size of the rows is known: a dictionary-coded column may hide large values.
-_FIRST_ROWS = 256
+#: Rows that tell how large the rows are. The file's own statistics do not: a dictionary hides large values.
+_PROBE_ROWS = 16
 
 
 class ParquetReader:
@@ -52,19 +52,26 @@ class ParquetReader:
 
     def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file in order, as columns of :attr:`schema`."""
-        rows = min(batch_rows, _FIRST_ROWS)
         with self._open(file) as parquet:
+            probe = next(self._read(parquet, file, 0, _PROBE_ROWS), None) if parquet.num_row_groups else None
+            rows = _rows_that_fit(probe, batch_rows)
             for group in range(parquet.num_row_groups):
-                batches = parquet.iter_batches(batch_size=rows, row_groups=[group])
-                while True:
-                    with self._files.reading(file):
-                        batch = next(batches, None)
-                    if batch is None:
-                        break
-                    rows = _rows_that_fit(batch, batch_rows)
-                    with self._files.reading(file):
-                        aligned = self._align(batch)
-                    yield aligned
+                batch = None
+                for batch in self._read(parquet, file, group, rows):
+                    yield batch
+                rows = _rows_that_fit(batch, batch_rows)
+
+    def _read(
+        self, parquet: pq.ParquetFile, file: SourceFile, group: int, rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        batches = parquet.iter_batches(batch_size=rows, row_groups=[group])
+        while True:
+            with self._files.reading(file):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                aligned = self._align(batch)
+            yield aligned
 
     def _align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = []
@@ -78,7 +85,8 @@ class ParquetReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _rows_that_fit(batch: pa.RecordBatch, most: int) -> int:
+def _rows_that_fit(batch: pa.RecordBatch | None, most: int) -> int:
     """Return how many rows like these make a batch."""
-    row = batch.nbytes / batch.num_rows if batch.num_rows else 1
-    return max(1, min(most, int(_BATCH_BYTES / max(row, 1))))
+    if batch is None or not batch.nbytes:
+        return most
+    return max(1, min(most, int(_BATCH_BYTES * batch.num_rows // batch.nbytes)))
