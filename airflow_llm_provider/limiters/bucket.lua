@@ -8,7 +8,7 @@ local key = KEYS[1]
 local call = cjson.decode(ARGV[1])
 local window = call.window
 local width = window / SLOTS
-local span = window * RING / SLOTS
+local span = window * HELD / SLOTS
 local now = call.now
 if not now then
   local time = redis.call('TIME')
@@ -76,12 +76,16 @@ local function entry(slot)
   return requests, tokens
 end
 
--- Forget `count` entries from the ring position `first` on; they do not wrap.
-local function forget(first, count)
-  local from = 8 * (HEADER + 2 * first)
-  local raw = redis.call('GETRANGE', key, from, from + 16 * count - 1)
-  local zeros = string.rep(NOTHING, count)
-  if raw == zeros then return end
+-- Call `act` with the first of `count` slots and their number, once or, where the ring wraps, twice.
+local function each_run(slot, count, act)
+  local unwrapped = math.min(count, RING - slot % RING)
+  act(slot, unwrapped)
+  if count > unwrapped then act(slot + unwrapped, count - unwrapped) end
+end
+
+local function leave(slot, count)
+  local raw = redis.call('GETRANGE', key, offset(slot), offset(slot) + 16 * count - 1)
+  if raw == string.rep(NOTHING, count) then return end
   for position = 1, 16 * count, 16 do
     if string.sub(raw, position, position + 15) ~= NOTHING then
       local requests, tokens = struct.unpack('<dd', raw, position)
@@ -89,7 +93,10 @@ local function forget(first, count)
       h[USED_TOKENS] = h[USED_TOKENS] - tokens
     end
   end
-  redis.call('SETRANGE', key, from, zeros)
+end
+
+local function blank(slot, count)
+  redis.call('SETRANGE', key, offset(slot), string.rep(NOTHING, count))
 end
 
 local function advance(slot)
@@ -100,10 +107,14 @@ local function advance(slot)
     redis.call('SETRANGE', key, 8 * HEADER, string.rep(NOTHING, RING))
     h[USED_REQUESTS], h[USED_TOKENS] = 0, 0
   else
-    local first = (tail + 1) % RING
-    local unwrapped = math.min(steps, RING - first)
-    forget(first, unwrapped)
-    if steps > unwrapped then forget(0, steps - unwrapped) end
+    -- In portions, so that what enters never overwrites what has yet to leave.
+    local next_slot = tail + 1
+    while next_slot <= slot do
+      local count = math.min(slot - next_slot + 1, RING - HELD)
+      each_run(next_slot - HELD, count, leave)
+      each_run(next_slot, count, blank)
+      next_slot = next_slot + count
+    end
   end
   h[TAIL] = slot
 end
@@ -120,18 +131,21 @@ local function first_fit(first, last, tokens, max_requests, max_tokens)
 end
 
 local function charge(slot, requests, tokens)
-  if h[TAIL] - slot >= RING then return end
+  local age = h[TAIL] - slot
+  if age >= RING then return end
   local had_requests, had_tokens = entry(slot)
   requests = math.max(requests, -had_requests)
   tokens = math.max(tokens, -had_tokens)
   redis.call('SETRANGE', key, offset(slot), struct.pack('<dd', had_requests + requests, had_tokens + tokens))
-  h[USED_REQUESTS] = h[USED_REQUESTS] + requests
-  h[USED_TOKENS] = h[USED_TOKENS] + tokens
+  if age < HELD then
+    h[USED_REQUESTS] = h[USED_REQUESTS] + requests
+    h[USED_TOKENS] = h[USED_TOKENS] + tokens
+  end
 end
 
 local function used_before(slot)
   local requests, tokens = 0, 0
-  for number = math.max(h[TAIL] - RING + 1, slot - SLOTS + 1), slot do
+  for number = slot - SLOTS + 1, slot do
     local of_slot, tokens_of_slot = entry(number)
     requests, tokens = requests + of_slot, tokens + tokens_of_slot
   end
@@ -228,7 +242,7 @@ function steps.take(max_requests, max_tokens, terms_burst, learns, tokens, least
   )
   if at > now + horizon then return { 'later', exact(at), '0' } end
   local first = math.floor(at / width)
-  local last = horizon < UNLIMITED and math.floor((now + horizon) / width) or first + RING
+  local last = horizon < UNLIMITED and math.floor((now + horizon) / width) or first + HELD
   local slot = first_fit(first, last, tokens, max_requests, max_tokens)
   if slot < 0 then return { 'later', exact(now + horizon), '0' } end
   if slot > first then at = math.max(at, slot * width) end
@@ -273,7 +287,7 @@ function steps.refuse(max_requests, max_tokens, learns, granted_at, seconds)
   end
   h[EPISODE_REFUSED] = h[EPISODE_REFUSED] + 1
   local pause_until = now + math.min(seconds, LONGEST_PAUSE)
-  if pause_until > h[PAUSED_UNTIL] then
+  if seconds > 0 and pause_until > h[PAUSED_UNTIL] then
     h[PAUSED_UNTIL], h[CYCLE_AT], h[RATE_AT] = pause_until, pause_until, pause_until
     h[EPISODE_PAUSE] = pause_until - h[PAUSE_BEGAN]
   end
@@ -290,7 +304,7 @@ end
 function steps.observe(slot, limit_requests, limit_tokens, left_requests, left_tokens)
   if limit_requests > 0 then h[LEARNED_REQUESTS] = limit_requests end
   if limit_tokens > 0 then h[LEARNED_TOKENS] = limit_tokens end
-  if slot <= h[OBSERVED] or h[TAIL] - slot >= RING then return {} end
+  if slot <= h[OBSERVED] or h[TAIL] - slot > RING - SLOTS then return {} end
   local requests = drift(limit_requests, left_requests, h[USED_REQUESTS])
   local tokens = drift(limit_tokens, left_tokens, h[USED_TOKENS])
   if requests == 0 and tokens == 0 then return {} end

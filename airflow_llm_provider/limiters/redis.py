@@ -33,7 +33,10 @@ _RETRY = 0.25
 _MOST_PUT_OFF = 32
 _LONGEST_PUT_OFF = 0.25
 _CONSTANTS = {
-    **{name: getattr(state, name) for name in ("SLOTS", "RING", "HEADER", "LENGTH", "UNLIMITED", "LAYOUT")},
+    **{
+        name: getattr(state, name)
+        for name in ("SLOTS", "HELD", "RING", "HEADER", "LENGTH", "UNLIMITED", "LAYOUT")
+    },
     **{name: getattr(state, name) for name in ("FIRST_RATE", "FIRST_CALM")},
     **{
         name: getattr(pace, name)

@@ -68,7 +68,10 @@ def limiter_from_url(
 
 
 def _backend(url: str, account: str, model: str, window: float, clock: Clock) -> Backend:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise LLMInputError(f"limiter_url is no URL: {error}") from None
     name = _state_name(account, model, window)
     if parts.scheme == "memory":
         return LocalBackend(MemoryStore(window=window, now=clock.monotonic()), clock=clock)

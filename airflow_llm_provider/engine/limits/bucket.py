@@ -31,12 +31,12 @@ from airflow_llm_provider.engine.limits.state import (
     DEBT_TOKENS,
     HALT_AT,
     HALT_KIND,
+    HELD,
     LAST_AT,
     LEARNED_REQUESTS,
     LEARNED_TOKENS,
     PAUSE_BEGAN,
     PAUSED_UNTIL,
-    RING,
     SLOTS,
     UNLIMITED,
 )
@@ -153,7 +153,7 @@ def take(
     if paused_until > now + horizon:
         return Later(paused_until, now, paused=True)
     start = max(now, last_at, paused_until)
-    span = terms.window * RING / SLOTS
+    span = terms.window * HELD / SLOTS
     learned = pace.rate_at(state, start)
     rate, token_rate = min(max_requests / span, learned), max_tokens / span
     burst = terms.burst - 1.0 if terms.burst else BURST_SHARE * max_requests
@@ -168,7 +168,7 @@ def take(
         return Later(at, now, paused=False)
     width = terms.window / SLOTS
     first = math.floor(at / width)
-    last = math.floor((now + horizon) / width) if horizon < UNLIMITED else first + RING
+    last = math.floor((now + horizon) / width) if horizon < UNLIMITED else first + HELD
     slot = first_fit(state, first, last, tokens, (max_requests, max_tokens))
     if slot < 0:
         return Later(now + horizon, now, paused=False)
@@ -204,7 +204,7 @@ def is_overtaken(state: State, made: float) -> bool:
 def refuse(state: State, terms: Terms, *, granted_at: float, seconds: float, now: float) -> None:
     """Take in that the endpoint refused a request granted at ``granted_at``: hold back everyone, and learn."""
     max_requests, _ = limits(state, terms)
-    known_rate = max_requests / (terms.window * RING / SLOTS) if max_requests < UNLIMITED else UNLIMITED
+    known_rate = max_requests / (terms.window * HELD / SLOTS) if max_requests < UNLIMITED else UNLIMITED
     pace.refuse(state, granted_at, seconds, known_rate, now)
 
 

@@ -10,6 +10,7 @@ from airflow_llm_provider.engine.limits.state import (
     LEARNED_TOKENS,
     OBSERVED,
     RING,
+    SLOTS,
     TAIL,
     USED_REQUESTS,
     USED_TOKENS,
@@ -56,7 +57,7 @@ def observe(state: State, slot: int, hint: RateHint) -> None:
     if hint.limit_tokens:
         state[LEARNED_TOKENS] = hint.limit_tokens
     # Answers overtake each other; only one about a newer request than any before can tell something new.
-    if slot <= state[OBSERVED] or int(state[TAIL]) - slot >= RING:
+    if slot <= state[OBSERVED] or int(state[TAIL]) - slot > RING - SLOTS:
         return
     requests = _drift(hint.limit_requests, hint.remaining_requests, state[USED_REQUESTS])
     tokens = _drift(hint.limit_tokens, hint.remaining_tokens, state[USED_TOKENS])

@@ -104,7 +104,7 @@ def refuse(state: State, granted_at: float, seconds: float, known_rate: float, n
         seconds = 0.0  # a straggler: its wait is over, the news it brings is the count
     state[EPISODE_REFUSED] += 1.0
     until = now + min(seconds, LONGEST_PAUSE)
-    if until > state[PAUSED_UNTIL]:
+    if seconds > 0 and until > state[PAUSED_UNTIL]:
         state[PAUSED_UNTIL] = state[CYCLE_AT] = state[RATE_AT] = until
         state[EPISODE_PAUSE] = until - state[PAUSE_BEGAN]
     _learn(state)

@@ -14,8 +14,10 @@ SLOTS = 512
 #: Slots of slack: one because a window seldom begins where a slot begins, two for requests that travel at different
 #: speeds (0.4 % of the window: 0.23 s of a minute).
 GUARD = 3
-#: Slots remembered; what they hold together never exceeds the limit.
-RING = SLOTS + GUARD
+#: What that many slots up to any one hold together never exceeds the limit.
+HELD = SLOTS + GUARD
+#: Slots remembered. Older ones tell what had been used when an answer that took long was asked for.
+RING = 2 * SLOTS
 #: Numbers before the ring.
 HEADER = 32
 #: Numbers in all.
@@ -23,7 +25,7 @@ LENGTH = HEADER + 2 * RING
 #: Stands for "no limit". Finite, so that no arithmetic ever meets NaN.
 UNLIMITED = 1e15
 #: Marks an initialised state of this layout.
-LAYOUT = 20_251.0
+LAYOUT = 20_252.0
 
 FIELDS = (
     "MAGIC",  # LAYOUT
@@ -31,7 +33,7 @@ FIELDS = (
     "WINDOW",  # seconds of one window
     "TAIL",  # newest slot of the ring, counted from time 0
     "LAST_AT",  # when the latest request granted so far may go out; debts are as of then
-    "USED_REQUESTS",  # sum of the ring
+    "USED_REQUESTS",  # sum of the newest HELD slots
     "USED_TOKENS",
     "DEBT_REQUESTS",  # granted beyond what the steady rate had paid for
     "DEBT_TOKENS",
@@ -108,7 +110,7 @@ class State(Protocol):
 
 def span(window: float) -> float:
     """Return the seconds over which the limit is never exceeded: a little more than the window."""
-    return window * RING / SLOTS
+    return window * HELD / SLOTS
 
 
 def initialise(state: State, *, window: float, now: float) -> None:
@@ -149,8 +151,10 @@ def is_sound(state: State, *, window: float, now: float) -> bool:
 
 def resum(state: State) -> None:
     """Bring the sums in line with the ring: the last writer died between the two."""
-    state[USED_REQUESTS] = sum(state[index] for index in range(HEADER, LENGTH, 2))
-    state[USED_TOKENS] = sum(state[index] for index in range(HEADER + 1, LENGTH, 2))
+    tail = int(state[TAIL])
+    entries = [HEADER + 2 * (slot % RING) for slot in range(tail - HELD + 1, tail + 1)]
+    state[USED_REQUESTS] = sum(state[index] for index in entries)
+    state[USED_TOKENS] = sum(state[index + 1] for index in entries)
 
 
 def rebase(state: State, *, window: float, now: float, epoch: float) -> None:

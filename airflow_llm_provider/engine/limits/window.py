@@ -3,9 +3,9 @@
 A bucket alone cannot promise that: filled at rate r with room for a burst B it lets B + r W through in a window W, and
 with requests that are large against the limit, or with capacity given back late, much more or much less than the
 limit. So every grant is also written down in its slot of time, and a request goes into the first slot at which the
-``RING`` slots up to it hold no more than the limit, itself included. Any window of W seconds touches at most
-``SLOTS + 1`` slots, fewer than ``RING``, hence holds no more than the limit. At full load a limit is used to
-``SLOTS / RING`` = 99.4 %.
+``HELD`` slots up to it hold no more than the limit, itself included. Any window of W seconds touches at most
+``SLOTS + 1`` slots, fewer than ``HELD``, hence holds no more than the limit. At full load a limit is used to
+``SLOTS / HELD`` = 99.4 %.
 
 Corrections go to the slot in which the request was granted, so capacity that one window did not use is never carried
 into another. All amounts are whole numbers, so sums in floating point stay exact.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.limits.state import (
     HEADER,
+    HELD,
     RING,
     SLOTS,
     TAIL,
@@ -39,12 +40,13 @@ def advance(state: State, slot: int) -> None:
         state[USED_REQUESTS] = state[USED_TOKENS] = 0.0
     else:
         for number in range(tail + 1, slot + 1):
-            index = HEADER + 2 * (number % RING)
-            requests, tokens = state[index], state[index + 1]
-            if requests or tokens:
-                state[index] = state[index + 1] = 0.0
-                state[USED_REQUESTS] -= requests
-                state[USED_TOKENS] -= tokens
+            leaving = HEADER + 2 * ((number - HELD) % RING)
+            if state[leaving]:
+                state[USED_REQUESTS] -= state[leaving]
+            if state[leaving + 1]:
+                state[USED_TOKENS] -= state[leaving + 1]
+            entering = HEADER + 2 * (number % RING)
+            state[entering] = state[entering + 1] = 0.0
     state[TAIL] = slot
 
 
@@ -66,7 +68,8 @@ def first_fit(state: State, first: int, last: int, tokens: float, maxima: tuple[
 
 def charge(state: State, slot: int, requests: float, tokens: float) -> None:
     """Add to what was granted in ``slot``, or take away; a slot that is forgotten already matters to nobody."""
-    if int(state[TAIL]) - slot >= RING:
+    age = int(state[TAIL]) - slot
+    if age >= RING:
         return
     index = HEADER + 2 * (slot % RING)
     # A correction never makes a slot negative, which would lend capacity to its window.
@@ -74,15 +77,15 @@ def charge(state: State, slot: int, requests: float, tokens: float) -> None:
     tokens = max(tokens, -state[index + 1])
     state[index] += requests
     state[index + 1] += tokens
-    state[USED_REQUESTS] += requests
-    state[USED_TOKENS] += tokens
+    if age < HELD:
+        state[USED_REQUESTS] += requests
+        state[USED_TOKENS] += tokens
 
 
 def used_before(state: State, slot: int) -> tuple[float, float]:
-    """Return what one window's slots up to ``slot`` hold."""
-    oldest = int(state[TAIL]) - RING + 1
+    """Return what one window's slots up to ``slot`` hold, a slot no older than one window."""
     requests = tokens = 0.0
-    for number in range(max(oldest, slot - SLOTS + 1), slot + 1):
+    for number in range(slot - SLOTS + 1, slot + 1):
         index = HEADER + 2 * (number % RING)
         requests += state[index]
         tokens += state[index + 1]
