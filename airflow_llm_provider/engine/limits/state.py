@@ -96,7 +96,7 @@ FIELDS = (
 
 #: Requests a second of an account that nothing is known of, when its first request goes out. It doubles every
 #: quarter second: full speed long before anyone notices, yet the first requests do not all leave at one instant.
-FIRST_RATE = 1000.0
+FIRST_RATE = 800.0
 #: Seconds until a learned rate has doubled by itself.
 FIRST_CALM = 60.0
 
