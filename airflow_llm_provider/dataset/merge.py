@@ -115,8 +115,6 @@ class _Merge:
             with self._files:
                 for entry in self._plan.shards:
                     self._add(entry)
-                if self._rejects is not None:
-                    self._rejects.close()
             parts = self._parts.finish()
             self._check_rows(parts)
             self._parts.publish(self._parts.rejects_name() if self._rejects is not None else None)
@@ -182,7 +180,7 @@ class _Merge:
     def _reject(self, batch: pa.RecordBatch) -> None:
         if self._rejects is None:
             file = self._files.enter_context(self._layout.storage.create(self._parts.rejects_name()))
-            self._rejects = RowGroupWriter(file, self._rejects_schema)
+            self._rejects = self._files.enter_context(RowGroupWriter(file, self._rejects_schema))
         self._rejects.write(batch)
 
     def _count(self, results: pa.Table) -> None:

@@ -113,6 +113,8 @@ class PartWriter:
 
     def discard(self) -> None:
         """Delete whatever is still staged."""
+        if self._writer is not None:
+            self._writer.discard()
         with suppress(_UnfinishedError), self._open:
             if self._file is not None:
                 raise _UnfinishedError

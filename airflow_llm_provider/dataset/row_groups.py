@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -81,5 +82,11 @@ class RowGroupWriter:
         if error is None:
             self.close()
         else:
-            # The file is thrown away with the error; its footer no longer matters.
+            self.discard()
+
+    def discard(self) -> None:
+        """Let go of a file that will be thrown away."""
+        self._batches = []
+        # Arrow has to be told before the file is closed under it; whatever it then says no longer matters.
+        with suppress(OSError, ValueError, pa.ArrowException):
             self._writer.close()

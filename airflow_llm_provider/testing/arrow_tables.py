@@ -50,12 +50,16 @@ _LEAVES: list[tuple[pa.DataType, SearchStrategy[Any]]] = [
 ]
 
 
-def columns(depth: int = 2) -> SearchStrategy[tuple[pa.DataType, SearchStrategy[Any]]]:
+def columns(
+    depth: int = 2, *, nested_dictionaries: bool = False
+) -> SearchStrategy[tuple[pa.DataType, SearchStrategy[Any]]]:
     """Choose a type together with the strategy of its values, nulls among them."""
     leaves = st.sampled_from(_LEAVES).map(lambda pair: (pair[0], st.none() | pair[1]))
     if not depth:
         return leaves
-    inner = columns(depth - 1)
+    inner = columns(depth - 1, nested_dictionaries=nested_dictionaries)
+    if not nested_dictionaries:
+        inner = inner.filter(lambda pair: not pa.types.is_dictionary(pair[0]))
     lists = inner.map(lambda pair: (pa.list_(pair[0]), st.none() | st.lists(pair[1], max_size=3)))
     structs = st.tuples(inner, inner).map(
         lambda pairs: (
@@ -67,13 +71,19 @@ def columns(depth: int = 2) -> SearchStrategy[tuple[pa.DataType, SearchStrategy[
 
 
 @st.composite
-def tables(draw: DrawFn, *, max_rows: int = 30, max_columns: int = 4) -> pa.Table:
-    """Draw a table of any schema that Parquet can hold, in chunks of any size."""
+def tables(
+    draw: DrawFn, *, max_rows: int = 30, max_columns: int = 4, nested_dictionaries: bool = False
+) -> pa.Table:
+    """Draw a table of any schema that Parquet can hold, in chunks of any size.
+
+    :param nested_dictionaries: also dictionaries inside lists and structs, which Arrow reads from Parquet only while
+        they lie in one row group.
+    """
     rows = draw(st.integers(0, max_rows))
     names = draw(st.lists(_NAMES, min_size=1, max_size=max_columns, unique_by=str.casefold))
     arrays = []
     for _ in names:
-        kind, values = draw(columns())
+        kind, values = draw(columns(nested_dictionaries=nested_dictionaries))
         arrays.append(pa.array(draw(st.lists(values, min_size=rows, max_size=rows)), kind))
     chunk = draw(st.integers(1, max_rows + 1))
     batches = pa.table(arrays, names=names).to_batches(max_chunksize=chunk)

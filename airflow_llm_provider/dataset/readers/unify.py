@@ -53,7 +53,7 @@ class MergedSchema:
         """Return the schema that holds every file's values. A column that is null everywhere becomes text."""
         return pa.schema(
             field.with_nullable(field.nullable or self._present[field.name] < self._files).with_type(
-                _without_null(field.type)
+                storable(field.type)
             )
             for field in self._fields.values()
         )
@@ -120,16 +120,22 @@ def _unify_nested(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _without_null(kind: pa.DataType) -> pa.DataType:
-    """Replace the type of columns without any value, which few readers of Parquet know, by text."""
+def storable(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
+    """Return the type that holds the same values in a file that every reader of Parquet can read.
+
+    Columns without any value have a type that few readers know, and Arrow itself cannot read dictionaries inside lists
+    and structs that lie in several row groups: they become text, and the plain values.
+    """
     if pa.types.is_null(kind):
         return pa.string()
+    if nested and pa.types.is_dictionary(kind):
+        return storable(kind.value_type, nested=True)
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_null(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(storable(kind.value_type, nested=True)))
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_without_null(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(storable(kind.value_type, nested=True)))
     if pa.types.is_struct(kind):
-        return pa.struct(field.with_type(_without_null(field.type)) for field in kind)
+        return pa.struct(field.with_type(storable(field.type, nested=True)) for field in kind)
     return kind
 
 

@@ -34,7 +34,7 @@ def digest(table):
 
 class TestParquet:
     @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(table=tables(), groups=st.integers(1, 10))
+    @given(table=tables(nested_dictionaries=True), groups=st.integers(8, 31))
     def test_holds_every_value_bit_for_bit(self, read, table, groups):
         again = read({"a.parquet": parquet(table, row_group_size=groups)}, batch_rows=4)
         assert again.schema.names == table.schema.names
@@ -109,6 +109,12 @@ class TestParquet:
             }
         )
         assert [field.type for field in table.schema] == [pa.string(), pa.list_(pa.string())]
+
+    def test_dictionaries_inside_lists_become_their_values(self, read):
+        kind = pa.list_(pa.dictionary(pa.int8(), pa.string()))
+        table = read({"a.parquet": column(kind, [["a", "b"], None, ["a"]])})
+        assert table.schema.field("v").type == pa.list_(pa.string())
+        assert table.column("v").to_pylist() == [["a", "b"], None, ["a"]]
 
     def test_repeated_columns_are_refused(self, read):
         table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["v", "v"])
