@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
+from tests.system.scenes import facts, scenes
+from tests.system.stage import SharedClient
+
+__all__ = ["facts", "scenes"]
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +49,7 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
 @pytest.fixture(scope="session")
 def client(airflow: LocalAirflow) -> Iterator[AirflowClient]:
     """REST client of the session's Airflow."""
-    with airflow.client() as connected:
+    with SharedClient(airflow.url) as connected:
         yield connected
 
 

@@ -1,0 +1,45 @@
+"""DAGs of the system tests: one per way to treat failures. What is asked, and of whom, comes by params."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+from airflow_llm_provider import CompletionSpec, llm_map
+
+SPEC = CompletionSpec(model="scripted", prompt="Ticket: {{ text }}", max_output_tokens=16, temperature=0)
+
+
+def dataset_job(dag_id: str, **options: Any) -> None:
+    with DAG(
+        dag_id,
+        schedule=None,
+        default_args={"retry_delay": timedelta(seconds=1)},
+        params={
+            "source": Param("unset", type="string"),
+            "destination": Param("unset", type="string"),
+            "conn_id": Param("unset", type="string"),
+            "rows_per_shard": Param(100, type="integer", minimum=1),
+        },
+    ):
+        llm_map(
+            group_id="ask",
+            spec=SPEC,
+            source="{{ params.source }}",
+            destination="{{ params.destination }}",
+            conn_id="{{ params.conn_id }}",
+            max_rows_per_shard="{{ params.rows_per_shard }}",
+            **options,
+        )
+
+
+# One bad row fails its shard, and nothing is tried again.
+dataset_job("strict", retries=0, concurrency=1, max_attempts=1, failure_threshold=0)
+# What may pass by itself is tried again.
+dataset_job("patient", retries=2, concurrency=3)
+# One request after the other, so that the first refusal is the only one.
+dataset_job("careful", retries=2, concurrency=1)
+# Two requests in flight for each shard, in a pool of four.
+dataset_job("crowded", retries=0, concurrency=2, pool="four")
