@@ -9,7 +9,8 @@
     ├── LLMTerminalError       will not pass by itself: every further request would fail the same way
     │   ├── LLMAuthenticationError    the key is wrong or may not use this model
     │   ├── LLMQuotaError             the account has no credit left
-    │   └── LLMConfigurationError     the endpoint refuses a request parameter, or does not know the model
+    │   ├── LLMConfigurationError     the endpoint refuses a request parameter, or does not know the model
+    │   └── LLMBudgetError            the run has used up what it may spend
     └── LLMFailureThresholdError      more rows failed than the caller allows; the good ones are kept
 
 No message holds a secret, a prompt, an input value or an answer.
@@ -55,6 +56,10 @@ class LLMQuotaError(LLMTerminalError):
 
 class LLMConfigurationError(LLMTerminalError):
     """The endpoint refuses a parameter that every request carries, or does not know the model."""
+
+
+class LLMBudgetError(LLMTerminalError):
+    """The run has used up the tokens or the money that it may spend."""
 
 
 class LLMFailureThresholdError(LLMError, RuntimeError):

@@ -125,22 +125,18 @@ class FileStore:
         self._fd, self._map = -1, None
 
     def _open(self) -> None:
+        self._fd = open_private(self._path)
+        self._pid = os.getpid()
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:
-            shared = _ensure_directory(self._path.parent)
-            mode = 0o660 if shared else 0o600
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(self._path, flags, mode)
-            self._pid = os.getpid()
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            try:
-                self._map_file()
-            finally:
-                self._release()
+            self._map_file()
         except OSError as error:
             raise LLMStateError(
-                f"The shared limiter's file {self._path} cannot be opened ({error.strerror}). Make its directory "
-                "writable for the user that Airflow runs as, or set another limiter_url."
+                f"The shared limiter's file {self._path} cannot be mapped ({error.strerror}): make room on its file "
+                "system, or set another limiter_url."
             ) from error
+        finally:
+            self._release()
 
     def _map_file(self) -> None:
         """Map the file, first giving it a sound content."""
@@ -226,6 +222,21 @@ class FileStore:
 
     def _release(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+
+def open_private(path: Path) -> int:
+    """Open a file of our own to read and write, made if it is not there, and return its descriptor.
+
+    :raises LLMStateError: when it cannot be opened, or its directory belongs to somebody else.
+    """
+    try:
+        mode = 0o660 if _ensure_directory(path.parent) else 0o600
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        raise LLMStateError(
+            f"The shared file {path} cannot be opened ({error.strerror}). Make its directory writable for the user "
+            "that Airflow runs as, or set another limiter_url."
+        ) from error
 
 
 def _ensure_directory(directory: Path) -> bool:

@@ -57,8 +57,9 @@ def script() -> str:
     """Return the Lua text: names and constants of :mod:`~airflow_llm_provider.engine.limits.state`, then the steps."""
     fields = [f"local {name} = {position}" for position, name in enumerate(state.FIELDS, start=1)]
     constants = [f"local {name} = {value!r}" for name, value in _CONSTANTS.items()]
-    steps = resources.files("airflow_llm_provider.limiters").joinpath("bucket.lua").read_text("utf-8")
-    return "\n".join([*fields, *constants, steps])
+    folder = resources.files("airflow_llm_provider.limiters")
+    texts = [folder.joinpath(name).read_text("utf-8") for name in ("ledger.lua", "bucket.lua")]
+    return "\n".join([*fields, *constants, *texts])
 
 
 class RedisBackend:

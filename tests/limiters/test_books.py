@@ -1,0 +1,138 @@
+import os
+import subprocess
+import sys
+import textwrap
+import uuid
+
+import pytest
+
+from airflow_llm_provider.engine.budget import MemoryBook, Spent
+from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
+from airflow_llm_provider.limiters.books import FileBook, RedisBook, book_from_url
+
+LIMIT = Spent(tokens=1000, cost_usd=1.0)
+
+
+class BookContract:
+    """What every account book must do; ``self.open()`` opens the same book once more."""
+
+    def test_adds_up_to_the_limit_and_not_beyond(self):
+        book = self.open()
+        assert book.reserve(Spent(tokens=900, cost_usd=0.5), limit=LIMIT) == (
+            True,
+            Spent(tokens=900, cost_usd=0.5),
+        )
+        assert book.reserve(Spent(tokens=101), limit=LIMIT) == (False, Spent(tokens=900, cost_usd=0.5))
+        assert book.reserve(Spent(cost_usd=0.6), limit=LIMIT) == (False, Spent(tokens=900, cost_usd=0.5))
+        assert book.reserve(Spent(tokens=100, cost_usd=0.5), limit=LIMIT) == (True, LIMIT)
+
+    def test_is_shared_by_all_who_open_it(self):
+        self.open().reserve(Spent(tokens=900), limit=LIMIT)
+        assert self.open().reserve(Spent(tokens=101), limit=LIMIT)[0] is False
+
+    def test_takes_differences_of_either_sign_and_never_owes(self):
+        book = self.open()
+        assert book.add(Spent(tokens=50, cost_usd=0.25)) == Spent(tokens=50, cost_usd=0.25)
+        assert book.add(Spent(tokens=-20, cost_usd=-0.125)) == Spent(tokens=30, cost_usd=0.125)
+        assert book.add(Spent(tokens=-100, cost_usd=-9.0)) == Spent()
+
+    def test_is_raised_to_what_is_known_and_never_lowered(self):
+        book = self.open()
+        assert book.raise_to(Spent(tokens=70, cost_usd=0.5)) == Spent(tokens=70, cost_usd=0.5)
+        assert book.raise_to(Spent(tokens=10, cost_usd=0.75)) == Spent(tokens=70, cost_usd=0.75)
+
+    def test_adds_large_numbers_exactly(self):
+        book = self.open()
+        book.raise_to(Spent(tokens=10**14))
+        assert book.add(Spent(tokens=1)) == Spent(tokens=10**14 + 1)
+
+    def test_money_without_a_limit(self):
+        assert self.open().reserve(Spent(cost_usd=1e6), limit=Spent(tokens=1, cost_usd=float("inf")))[0]
+
+
+class TestMemoryBook(BookContract):
+    @pytest.fixture(autouse=True)
+    def _book(self):
+        book = MemoryBook()
+        self.open = lambda: book
+
+
+class TestFileBook(BookContract):
+    @pytest.fixture(autouse=True)
+    def _book(self, tmp_path):
+        self.path = tmp_path / "new" / "run.book"
+        self.open = lambda: FileBook(self.path)
+
+    @pytest.mark.parametrize("damage", [b"x", b"\0" * 32, b"\xff" * 32, b"llmbook1" + b"\1" * 24, b"x" * 99])
+    def test_a_damaged_one_is_an_error_and_not_nothing_spent(self, damage):
+        book = self.open()
+        self.path.write_bytes(damage)
+        with pytest.raises(LLMStateError, match="damaged"):
+            book.add(Spent())
+
+    def test_old_ones_are_forgotten(self):
+        old, recent = self.path.with_name("old.book"), self.path.with_name("recent.book")
+        for path, age in ((old, 31), (recent, 29)):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"")
+            stamp = path.stat().st_mtime - age * 86_400
+            os.utime(path, (stamp, stamp))
+        self.open()
+        assert (old.exists(), recent.exists()) == (False, True)
+
+    def test_processes_that_write_at_the_same_time_lose_nothing(self):
+        code = f"""
+            from pathlib import Path
+            from airflow_llm_provider.engine.budget import Spent
+            from airflow_llm_provider.limiters.books import FileBook
+            book = FileBook(Path({str(self.path)!r}))
+            for _ in range(200):
+                book.reserve(Spent(tokens=3), limit=Spent(tokens=10**9, cost_usd=1.0))
+        """
+        writers = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) for _ in range(3)]
+        assert [writer.wait(30) for writer in writers] == [0, 0, 0]
+        assert self.open().add(Spent()) == Spent(tokens=1800)
+
+
+class TestRedisBook(BookContract):
+    @pytest.fixture(autouse=True)
+    def _book(self, redis_url):
+        name, opened = uuid.uuid4().hex, []
+
+        def open_book():
+            opened.append(RedisBook(redis_url, name))
+            return opened[-1]
+
+        self.open, self.name = open_book, name
+        yield
+        for book in opened:
+            book.close()
+
+    def test_is_kept_for_a_month(self, client):
+        self.open().add(Spent(tokens=1))
+        (key,) = client.keys(f"*{self.name}*")
+        assert 29 * 86_400 < client.ttl(key) <= 30 * 86_400
+
+    def test_a_lost_redis_is_an_error_that_passes(self):
+        book = RedisBook("redis://:geheim@127.0.0.1:9/0", "name")
+        with pytest.raises(LLMRetryableError) as caught:
+            book.add(Spent())
+        assert "geheim" not in str(caught.value)
+
+
+class TestBookFromUrl:
+    def test_opens_the_book_of_a_run(self, tmp_path, redis_url):
+        assert isinstance(book_from_url("memory://", "run"), MemoryBook)
+        assert isinstance(book_from_url(f"file://{tmp_path}", "run"), FileBook)
+        book = book_from_url(redis_url, "run")
+        assert isinstance(book, RedisBook)
+        book.close()
+
+    def test_runs_have_books_of_their_own(self, tmp_path):
+        book_from_url(f"file://{tmp_path}", "one").add(Spent(tokens=5))
+        assert book_from_url(f"file://{tmp_path}", "two").add(Spent()) == Spent()
+        assert book_from_url(f"file://{tmp_path}", "one").add(Spent()) == Spent(tokens=5)
+
+    def test_refuses_what_it_does_not_understand(self):
+        with pytest.raises(LLMInputError, match="limiter_url"):
+            book_from_url("http://x", "run")
