@@ -26,6 +26,7 @@ __all__ = ["main"]
 _FAILED = 1
 _BAD_START = 2
 _INTERRUPTED = 130
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :param arguments: command line without the program's name.
     """
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    # Also SIGINT: a shell that starts us in the background sets it to be ignored.
+    for number in _STOP_SIGNALS:
+        signal.signal(number, _interrupt)
     home = Home((options.home or Path(".local", "demo" if options.command == "demo" else "up")).absolute())
     try:
         return _run(options, home)
@@ -94,6 +97,9 @@ def _last_line(value: dict[str, object]) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    # Stopping takes a few seconds; an impatient second Ctrl-C must not cut it short.
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
