@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -167,6 +168,10 @@ def check_airflow(words: list[str], root: Path) -> None:
     from airflow.cli.cli_parser import get_parser
 
     arguments = get_parser().parse_args(words)
+    if words[:2] == ["tasks", "clear"]:
+        # Airflow looks for it as plain text, and for dates as midnights.
+        assert arguments.task_regex in {"label.split", "label.complete", "label.merge"}
+        assert arguments.end_date - arguments.start_date == timedelta(days=1)
     if words[:2] == ["connections", "add"]:
         from airflow.sdk import Connection
 
