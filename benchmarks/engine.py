@@ -24,7 +24,7 @@ _FLAT = 1.15
 
 def ours(*, rows: int, base_url: str) -> dict[str, Any]:
     """Run the job once, in this process."""
-    cold_seconds = tickets.warm_up()
+    cold_seconds = tickets.warm_up(rows)
     before = child.peak_rss_mb()
     with child.effort() as taken:
         summary = tickets.run(rows, base_url=base_url, api_key="none", concurrency=CONCURRENCY)

@@ -19,7 +19,7 @@ PER_SECOND = 100
 
 def ours(*, rows: int, base_url: str) -> dict[str, Any]:
     """Run the job once, in this process."""
-    tickets.warm_up()
+    tickets.warm_up(rows)
     with child.effort() as taken:
         summary = tickets.run(rows, base_url=base_url, api_key="none", concurrency=CONCURRENCY)
     return {"seconds": taken.seconds, "succeeded": summary.rows_by_status.get("success", 0)}

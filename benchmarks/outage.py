@@ -27,7 +27,7 @@ _NAIVE_ATTEMPTS = 6
 
 def ours(*, rows: int, base_url: str, after: float, outage: float) -> dict[str, Any]:
     """Run the job once, in this process."""
-    tickets.warm_up()
+    tickets.warm_up(rows)
     began_at = begin(base_url, after, outage)
     with child.effort() as taken:
         summary = tickets.run(rows, base_url=base_url, api_key="none", concurrency=CONCURRENCY)

@@ -34,10 +34,11 @@ def ours(*, kind: str, rows: int, fast: bool) -> dict[str, Any]:
     """
     with nullcontext() if fast else _without_toktok():
         tickets.warm_up()
+        source = _source(kind, rows)
         settings = jobs.SplitOptions(shard_tokens=200_000)
         spec = _DOCUMENTS if kind == "documents" else tickets.SPEC
         with TemporaryDirectory(prefix="split-") as destination, child.effort() as taken:
-            result = jobs.split(spec, _source(kind, rows), destination, options=settings)
+            result = jobs.split(spec, source, destination, options=settings)
     return {
         "seconds": taken.seconds,
         "cpu_seconds": taken.cpu_seconds,

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 #: Change it when the texts change.
-_EDITION = 1
+_EDITION = 2
+#: Rows of one row group.
 _WRITE_ROWS = 10_000
+_WRITE_DOCUMENTS = 100
+_DOCUMENT_BYTES = 200_000
 _COMMON = (
     "the a of to and in is for on with that it as was are be this have from or by not but at which you we they an has "
     "had their more will other about when after before order account invoice payment customer support ticket shipping "
@@ -82,14 +85,19 @@ def _short_batches(rows: int) -> Iterator[pa.RecordBatch]:
 
 def _document_batches(rows: int) -> Iterator[pa.RecordBatch]:
     rng = random.Random(20_252)  # noqa: S311 -- texts, not secrets
-    for number in range(rows):
-        paragraphs, size = [], 0
-        while size < 200_000:
-            paragraphs.append(_paragraph(rng, rng.randint(4, 12)))
-            size += len(paragraphs[-1].encode()) + 2
+    for start in range(0, rows, _WRITE_DOCUMENTS):
+        numbers = range(start, min(start + _WRITE_DOCUMENTS, rows))
         yield pa.RecordBatch.from_pydict(
-            {"id": pa.array([number], pa.int64()), "body": ["\n\n".join(paragraphs)]}
+            {"id": pa.array(numbers, pa.int64()), "body": [_document(rng) for _ in numbers]}
         )
+
+
+def _document(rng: random.Random) -> str:
+    paragraphs, size = [], 0
+    while size < _DOCUMENT_BYTES:
+        paragraphs.append(_paragraph(rng, rng.randint(4, 12)))
+        size += len(paragraphs[-1].encode()) + 2
+    return "\n\n".join(paragraphs)
 
 
 def _paragraph(rng: random.Random, sentences: int) -> str:

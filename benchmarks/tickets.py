@@ -35,8 +35,13 @@ def bodies(rows: int) -> list[dict[str, Any]]:
     return [shape.body(template.messages(row)) for row in table.to_pylist()]
 
 
-def warm_up() -> float:
-    """Do what a process does once, by a small run: import, load vocabulary and prices; return the seconds it took."""
+def warm_up(rows: int = 0) -> float:
+    """Do what a process does once, by a small run: import, load vocabulary and prices; return the seconds it took.
+
+    :param rows: rows of the run to come, whose texts are made now.
+    """
+    texts.short_texts(rows or _WARM_ROWS)
+    texts.short_texts(_WARM_ROWS)
     with ScriptedServer() as server, effort() as taken:
         run(_WARM_ROWS, base_url=server.base_url, api_key="none")
     return taken.seconds
