@@ -1,4 +1,4 @@
-"""A real Airflow on this machine: API servers, scheduler, DAG processor, SQLite and LocalExecutor in one folder."""
+"""A real Airflow on this machine: API server, scheduler, DAG processor, SQLite and LocalExecutor in one folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from airflow_llm_provider.local.environment import AirflowSettings, Secrets, airflow_environment
 from airflow_llm_provider.local.errors import ApiError, StartError
 from airflow_llm_provider.local.rest import AirflowClient
-from airflow_llm_provider.local.services import ServiceSet, free_port, listens, log_tail
+from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
 from airflow_llm_provider.local.supervisor import Plan
 from airflow_llm_provider.local.template import restore, template_path
 
@@ -135,6 +135,7 @@ class LocalAirflow:
         self.home.chmod(0o700)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._write_state()
+            self._write_plugin()
             try:
                 self._start_once(timeout)
             except StartError as error:
@@ -170,20 +171,15 @@ class LocalAirflow:
         return AirflowSettings(
             home=self.home,
             port=port,
-            execution_port=free_port(),
             dag_folders=self._folders,
             parallelism=self._parallelism,
             triggerer=self._triggerer,
         )
 
     def _start_once(self, timeout: float) -> None:
-        port = str(self._settings.execution_port)
         services = {
             # The slowest to come up first: on two cores the order is felt.
-            "api-server": self.command("api-server", "--apps", "core"),
-            # A server of its own. Every change that a person makes is logged by the event loop itself, which waits for
-            # SQLite's lock; a task's report that holds the lock would wait for the event loop: a minute of silence.
-            "execution-api": self.command("api-server", "--apps", "execution", "--port", port),
+            "api-server": self.command("api-server"),
             "scheduler": self.command("scheduler", "--skip-serve-logs"),
             "dag-processor": self.command("dag-processor"),
         }
@@ -214,9 +210,7 @@ class LocalAirflow:
         except ApiError:
             return False
         wanted = ["metadatabase", "scheduler", "dag_processor", *(["triggerer"] if self._triggerer else [])]
-        return all(health[name]["status"] == "healthy" for name in wanted) and listens(
-            self._settings.execution_port
-        )
+        return all(health[name]["status"] == "healthy" for name in wanted)
 
     def _secrets(self) -> Secrets:
         path = self.home / "secrets.json"
@@ -241,3 +235,10 @@ class LocalAirflow:
         path = self.home / "local.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(state), encoding="utf-8")
+
+    def _write_plugin(self) -> None:
+        folder = self.home / "plugins"
+        folder.mkdir(exist_ok=True)
+        module = "airflow_llm_provider.local.one_change"
+        code = f'from {module} import OneChangePlugin\n\n__all__ = ["OneChangePlugin"]\n'
+        (folder / "one_change_at_a_time.py").write_text(code, encoding="utf-8")

@@ -49,8 +49,7 @@ class AirflowSettings:
     """What distinguishes one local Airflow from another.
 
     :param home: folder of database, logs and keys.
-    :param port: port of UI and REST API on 127.0.0.1.
-    :param execution_port: port of the API of running tasks, on the same address.
+    :param port: port of the API server on 127.0.0.1.
     :param dag_folders: folders with DAG files, at least one.
     :param parallelism: tasks at once; one idle process each.
     :param parse_interval: seconds until a changed DAG file is parsed again.
@@ -59,7 +58,6 @@ class AirflowSettings:
 
     home: Path
     port: int
-    execution_port: int
     dag_folders: tuple[Path, ...]
     parallelism: int = 4
     parse_interval: float = 2.0
@@ -88,13 +86,8 @@ class AirflowSettings:
 
     @property
     def url(self) -> str:
-        """Where UI and REST API answer."""
+        """Where UI, REST API and the API of running tasks answer."""
         return f"http://{_LOOPBACK}:{self.port}"
-
-    @property
-    def execution_url(self) -> str:
-        """Where running tasks report."""
-        return f"http://{_LOOPBACK}:{self.execution_port}/execution/"
 
 
 def airflow_environment(
@@ -136,7 +129,7 @@ def _options(settings: AirflowSettings, secrets: Secrets) -> dict[str, dict[str,
             "fernet_key": secrets.fernet_key,
             "dags_folder": str(settings.dag_folders[0]),
             "dags_are_paused_at_creation": "True",
-            "execution_api_server_url": settings.execution_url,
+            "execution_api_server_url": f"{settings.url}/execution/",
             "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
             "simple_auth_manager_all_admins": "True",
             "test_connection": "Enabled",

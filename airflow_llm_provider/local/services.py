@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["ServiceSet", "free_port", "listens", "log_tail"]
+__all__ = ["ServiceSet", "free_port", "log_tail"]
 
 _POLL = 0.1
 _TAIL_LINES = 30
@@ -158,16 +158,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
-
-
-def listens(port: int) -> bool:
-    """Say whether something accepts connections on a port of 127.0.0.1.
-
-    :param port: the port.
-    """
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _grace(folder: Path) -> float:

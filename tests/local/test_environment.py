@@ -16,7 +16,6 @@ def settings(**changes) -> AirflowSettings:
     defaults = {
         "home": Path("/srv/my home"),
         "port": 8090,
-        "execution_port": 8091,
         "dag_folders": (Path("/srv/my dags"),),
     }
     return AirflowSettings(**{**defaults, **changes})
@@ -37,7 +36,7 @@ class TestAirflowEnvironment:
         env = environment()
         assert env["AIRFLOW__API__HOST"] == "127.0.0.1"
         assert env["AIRFLOW__API__BASE_URL"] == "http://127.0.0.1:8090"
-        assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8091/execution/"
+        assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:8090/execution/"
 
     def test_secrets_are_the_homes_own(self) -> None:
         env = environment()

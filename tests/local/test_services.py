@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import pytest
 from airflow_llm_provider.local.errors import StartError
 from airflow_llm_provider.local.processes import Identity
 from airflow_llm_provider.local.rest import wait_until
-from airflow_llm_provider.local.services import ServiceSet, free_port, listens, log_tail
+from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
 from airflow_llm_provider.local.supervisor import Plan, Status
 
 if TYPE_CHECKING:
@@ -190,11 +189,3 @@ class TestLogTail:
 class TestFreePort:
     def test_ports_differ(self) -> None:
         assert len({free_port() for _ in range(5)}) > 1
-
-
-class TestListens:
-    def test_only_a_port_with_a_listener_answers(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-            assert listens(port)
-        assert not listens(port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psutil
@@ -119,6 +120,20 @@ class TestObjects:
                 client.wait_for_dag("broken", timeout=0)
         finally:
             broken.unlink()
+
+
+class TestChangesAtOnce:
+    def test_several_people_and_running_tasks_do_not_lock_each_other_out(
+        self, airflow: LocalAirflow, client: AirflowClient, trivial: str
+    ) -> None:
+        def trigger_twice(_: int) -> list[str]:
+            with airflow.client() as own:
+                return [own.trigger(trivial) for _ in range(2)]
+
+        with ThreadPoolExecutor(3) as people:
+            runs = [run for found in people.map(trigger_twice, range(3)) for run in found]
+
+        assert {client.wait_for_run(trivial, run, timeout=200) for run in runs} == {"success"}
 
 
 class TestProcesses:
