@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import orjson
 
 from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, Layout
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fsspec import AbstractFileSystem
 
 _MOST_NAMED = 5
 
@@ -51,4 +58,24 @@ def check_destination(layout: Layout) -> None:
         raise LLMInputError(
             f"the destination {public_uri(layout.destination)} holds Parquet files of someone else, which readers "
             f"would take for output: {', '.join(foreign[:_MOST_NAMED])}{more}; choose a folder of its own"
+        )
+
+
+def check_apart(layout: Layout, fs: AbstractFileSystem, root: str, paths: Iterable[str]) -> None:
+    """Make sure that no run reads what another one wrote.
+
+    :param fs: filesystem of the source.
+    :param root: folder below which everything belongs to the source; the source itself when it is one file.
+    :param paths: the source's files.
+    :raises LLMInputError: when the source takes in the destination's folder, or Parquet files in it.
+    """
+    if not layout.storage.same_filesystem(fs):
+        return
+    own = layout.storage.path("").strip("/")
+    folders = {path.strip("/").rpartition("/")[0] for path in paths if path.endswith(".parquet")}
+    if own in folders or f"{own}/".startswith(root.strip("/") + "/"):
+        raise LLMInputError(
+            f"the destination {public_uri(layout.destination)} and the source lie inside each other, so that the next run "
+            "would read this one's output: give the destination a folder beside the source, or a source that names its "
+            "files, as in /*.parquet"
         )

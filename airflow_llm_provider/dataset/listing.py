@@ -42,7 +42,22 @@ class SourceFile:
     partitions: tuple[tuple[str, str | None], ...] = ()
 
 
-def find_files(url: str, resolver: Resolver) -> tuple[AbstractFileSystem, tuple[SourceFile, ...]]:
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a URL names.
+
+    :param fs: filesystem of the files.
+    :param root: folder whose files, now and later, all belong to the source; the file itself when it is one. With a
+        glob, only as far as it takes in whole folders.
+    :param files: the files, sorted by path.
+    """
+
+    fs: AbstractFileSystem
+    root: str
+    files: tuple[SourceFile, ...]
+
+
+def find_files(url: str, resolver: Resolver) -> Found:
     """List the files that a URL names, sorted by path.
 
     Files and folders whose name begins with ``_`` or ``.`` are passed over, unless the URL names them. A name with
@@ -68,7 +83,9 @@ def find_files(url: str, resolver: Resolver) -> tuple[AbstractFileSystem, tuple[
         raise LLMInputError(
             f"the source {public_uri(url)} holds no files; names that begin with '_' or '.' are passed over"
         )
-    return fs, tuple(sorted((_file(fs, entry, root) for entry in entries), key=lambda file: file.path))
+    files = sorted((_file(fs, entry, root) for entry in entries), key=lambda file: file.path)
+    takes_all = path == root or "**" in path[len(root) :].split("/")
+    return Found(fs=fs, root=root if takes_all else path, files=tuple(files))
 
 
 class _Walk:

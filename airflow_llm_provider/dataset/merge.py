@@ -131,7 +131,7 @@ class _Merge:
         self._count(results)
         rows = 0
         with open_shard(self._layout, entry.shard_id) as shard:
-            self._check_shard(entry, shard.keys.fingerprints, results)
+            self._check_shard(entry, shard.fingerprints(), results)
             for batch in shard.batches():
                 start = 0
                 # Sliced, never copied together: one array holds no more than two gigabytes of text.
@@ -154,13 +154,13 @@ class _Merge:
             )
         return results
 
-    def _check_shard(self, entry: ShardEntry, fingerprints: list[bytes | None], results: pa.Table) -> None:
+    def _check_shard(self, entry: ShardEntry, fingerprints: pa.ChunkedArray, results: pa.Table) -> None:
         if not len(fingerprints) == entry.rows == results.num_rows:
             raise LLMStateError(
                 f"shard {entry.index} ({entry.shard_id}) has {entry.rows} rows in the plan, {len(fingerprints)} in its "
                 f"file and {results.num_rows} in its results: clear the split and everything after it"
             )
-        if results.column("_llm_fingerprint").to_pylist() != fingerprints:
+        if not results.column("_llm_fingerprint").equals(fingerprints):
             raise LLMStateError(
                 f"the results of shard {entry.index} ({entry.shard_id}) belong to other rows: run its complete task again"
             )

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from airflow_llm_provider.dataset.layout import Layout
+
 
 class RowSource(Protocol):
     """What the split needs of a source."""
@@ -23,6 +25,10 @@ class RowSource(Protocol):
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Say what was read."""
+        ...
+
+    def check_apart(self, layout: Layout) -> None:
+        """Raise when the source and the destination lie inside each other."""
         ...
 
     def check_unchanged(self) -> None:

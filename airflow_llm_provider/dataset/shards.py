@@ -28,6 +28,7 @@ SHARD_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("_llm_error", pa.string()),
 )
 _READ_ROWS = 4096
+_KEY_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +108,18 @@ class ShardFile:
             return
         yield from iter_rows(self.batches(columns=names), names)
 
+    def fingerprints(self) -> pa.ChunkedArray:
+        """Read the hash of each row's request, null for a row that is not sent."""
+        names = ["_llm_fingerprint"]
+        return pa.chunked_array(
+            [batch.column(0) for batch in self._read(_KEY_ROWS, names)], type=SHARD_COLUMNS[2].type
+        )
+
     @cached_property
     def keys(self) -> ShardKeys:
         """What the split found out about each row."""
         names = [field.name for field in SHARD_COLUMNS[1:]]
-        table = pa.Table.from_batches(list(self._read(1 << 16, names)), pa.schema(SHARD_COLUMNS[1:]))
+        table = pa.Table.from_batches(list(self._read(_KEY_ROWS, names)), pa.schema(SHARD_COLUMNS[1:]))
         tokens, fingerprints, statuses, errors = (column.to_pylist() for column in table.columns)
         return ShardKeys(
             fingerprints=fingerprints,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from airflow_llm_provider.dataset.listing import SourceFile, find_files
+from airflow_llm_provider.dataset.destination import check_apart
+from airflow_llm_provider.dataset.listing import Found, SourceFile, find_files
 from airflow_llm_provider.dataset.readers.csv_text import CsvReader
 from airflow_llm_provider.dataset.readers.files import Files
 from airflow_llm_provider.dataset.readers.json_lines import JsonLinesReader
@@ -17,6 +18,8 @@ from airflow_llm_provider.errors import LLMInputError, LLMStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from airflow_llm_provider.dataset.layout import Layout
 
 #: Endings of file names, after ``.gz`` or ``.zst`` of a text format.
 _FORMATS = {
@@ -51,7 +54,7 @@ class Source:
 
     :param url: what the user gave.
     :param format: ``parquet``, ``csv`` or ``jsonl``.
-    :param files: the input files, in the order of the rows.
+    :param found: the input files, in the order of the rows.
     """
 
     def __init__(
@@ -60,16 +63,17 @@ class Source:
         url: str,
         resolver: Resolver,
         format: str,  # noqa: A002 -- the field's word
-        files: tuple[SourceFile, ...],
+        found: Found,
         reader: Reader,
         columns_if_empty: Sequence[str],
     ) -> None:
         self.url = url
         self.format = format
-        self.files = files
+        self.files = found.files
+        self._found = found
         self._resolver = resolver
         self._reader = reader
-        self._partitions = _partition_names(files, reader.schema)
+        self._partitions = _partition_names(found.files, reader.schema)
         #: What a person should know, to be logged once.
         self.notes: list[str] = reader.notes
         self.schema: pa.Schema = self._schema(columns_if_empty)
@@ -102,13 +106,20 @@ class Source:
             {"uri": public_uri(file.uri), "size": file.size, "version": file.version} for file in self.files
         ]
 
+    def check_apart(self, layout: Layout) -> None:
+        """Make sure that the destination does not lie among the files of the source, nor the other way round.
+
+        :raises LLMInputError: when it does: the next run would read this one's output.
+        """
+        check_apart(layout, self._found.fs, self._found.root, (file.path for file in self.files))
+
     def check_unchanged(self) -> None:
         """Make sure that the files are still those that were opened.
 
         :raises LLMStateError: naming one that is not.
         """
         try:
-            _, now = find_files(self.url, self._resolver)
+            now = find_files(self.url, self._resolver).files
         except LLMInputError:
             now = ()
         changed = set(map(_key, now)) ^ set(map(_key, self.files))
@@ -142,9 +153,9 @@ def open_source(
     """
     if format is not None and format not in set(_FORMATS.values()):
         raise LLMInputError(f"format is {format!r}: give 'parquet', 'csv', 'jsonl' or None")
-    fs, found = find_files(url, resolver)
-    kind = format or _format_of(found, url)
-    files = Files(fs, found, encoding)
+    found = find_files(url, resolver)
+    kind = format or _format_of(found.files, url)
+    files = Files(found.fs, found.files, encoding)
     reader: Reader
     if kind == "parquet":
         reader = ParquetReader(files)
@@ -153,7 +164,7 @@ def open_source(
     else:
         reader = JsonLinesReader(files)
     return Source(
-        url=url, resolver=resolver, format=kind, files=found, reader=reader, columns_if_empty=columns_if_empty
+        url=url, resolver=resolver, format=kind, found=found, reader=reader, columns_if_empty=columns_if_empty
     )
 
 

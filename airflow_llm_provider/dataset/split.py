@@ -57,10 +57,11 @@ def draft_split(
     """Read, count and pack a source without writing anything to the destination.
 
     :param prepare: renders and counts the rows of one batch.
-    :raises LLMInputError: when there would be more shards than allowed, when columns clash, or when the destination
-        holds files of someone else.
+    :raises LLMInputError: when there would be more shards than allowed, when columns clash, when the destination holds
+        files of someone else, or when it and the source lie inside each other.
     """
     OutputColumns(spec).check(source.schema)
+    source.check_apart(layout)
     check_destination(layout)
     draft = Draft(source=source, spec=spec, layout=layout, settings=settings)
     try:

@@ -62,6 +62,10 @@ class Storage:
         """Return the path of a file on its filesystem."""
         return f"{self._path}/{name}" if name else self._path
 
+    def same_filesystem(self, fs: AbstractFileSystem) -> bool:
+        """Tell whether a path means the same file here and there."""
+        return type(self._fs) is type(fs)
+
     @contextmanager
     def _attempt(self, verb: str, name: str) -> Iterator[None]:
         try:

@@ -46,6 +46,9 @@ class TableSource:
     def snapshot(self):
         return [{"uri": "memory", "size": self.table.nbytes, "version": "1"}]
 
+    def check_apart(self, layout):
+        return None
+
     def check_unchanged(self):
         return None
 

@@ -1,6 +1,7 @@
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.listing import find_files
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.urls import resolve
@@ -21,7 +22,7 @@ def put(request, make_workbench):
         def find(pattern=""):
             url = f"{layout.storage.root}/{pattern}".rstrip("/")
             root = resolve(layout.storage.root)[1]
-            return [file.path.removeprefix(root).strip("/") for file in find_files(url, resolve)[1]]
+            return [file.path.removeprefix(root).strip("/") for file in find_files(url, resolve).files]
 
         find.root = layout.storage.root
         return find
@@ -100,7 +101,7 @@ class TestFindFiles:
 
     def test_reads_partitions_from_folder_names(self, put):
         find = put("ds=2026-01-01/c=a%20b/x.csv", "ds=__HIVE_DEFAULT_PARTITION__/c=é/x.csv")
-        _, files = find_files(find.root, resolve)
+        files = find_files(find.root, resolve).files
         assert [file.partitions for file in files] == [
             (("ds", "2026-01-01"), ("c", "a b")),
             (("ds", None), ("c", "é")),
@@ -108,8 +109,8 @@ class TestFindFiles:
 
     def test_only_folders_below_the_root_are_partitions(self, put):
         find = put("ds=1/c=2/x.csv")
-        assert find_files(f"{find.root}/ds=1/*/x.csv", resolve)[1][0].partitions == (("c", "2"),)
-        assert find_files(f"{find.root}/ds=1/c=2/x.csv", resolve)[1][0].partitions == ()
+        assert find_files(f"{find.root}/ds=1/*/x.csv", resolve).files[0].partitions == (("c", "2"),)
+        assert find_files(f"{find.root}/ds=1/c=2/x.csv", resolve).files[0].partitions == ()
 
 
 class TestOpenSource:
@@ -172,3 +173,42 @@ class TestOpenSource:
             source.check_unchanged()
         with pytest.raises(LLMStateError, match="gone since it was listed"):
             self.rows(source)
+
+    @pytest.mark.parametrize(
+        ("pattern", "destination", "apart"),
+        [
+            ("", "", False),
+            ("", "out", False),
+            ("in", "out", True),
+            ("in", "in/out", False),
+            ("in", "in2", True),
+            ("in/*.csv", "in/out", True),
+            ("in/*.csv", "in", True),
+            ("in/**/*.csv", "in/out", False),
+            ("in/**", "out", True),
+            ("in/a.csv", "in/out", True),
+            ("in/a.csv", "in", True),
+        ],
+    )
+    def test_a_destination_inside_the_source_is_refused(self, put, pattern, destination, apart):
+        root = put("in/a.csv").root
+        source = open_source(f"{root}/{pattern}".rstrip("/"))
+        layout = Layout(f"{root}/{destination}".rstrip("/"))
+        if apart:
+            source.check_apart(layout)
+            return
+        with pytest.raises(LLMInputError, match="lie inside each other"):
+            source.check_apart(layout)
+
+    def test_a_run_never_reads_the_output_of_another_as_its_own_input(self, make_workbench, numbers):
+        bench = make_workbench()
+        bench.merge(bench.run(numbers(range(3))))
+        source = open_source(f"{bench.layout.destination}/part-*.parquet")
+        with pytest.raises(LLMInputError, match="lie inside each other"):
+            source.check_apart(bench.layout)
+        source.check_apart(Layout(f"{bench.layout.destination}-2"))
+
+    def test_other_storage_is_always_apart(self, put):
+        source = open_source(put("a.csv").root)
+        other = "memory://x" if source.url.startswith("/") else "/x"
+        source.check_apart(Layout(other))
