@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +18,13 @@ from airflow_llm_provider.dataset.plan import Plan, SplitSettings
 from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.results import results_schema
 from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.split import draft_split
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SPEC = CompletionSpec(model="gpt-4o-mini", prompt="{{ text }}", max_output_tokens=16, temperature=0)
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 _TOKENS = 20
+_WRITE_ROWS = 100_000
 _TAILS = pa.array(
     [
         "the parcel never arrived, please send it again",
@@ -48,34 +46,21 @@ def short_rows(start: int, stop: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([ids, text], schema=SCHEMA)
 
 
-class ShortRows:
-    """A source of so many short rows, made as they are read."""
-
-    schema = SCHEMA
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self.notes: list[str] = []
-
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Make the rows, batch by batch."""
-        for start in range(0, self._rows, batch_rows):
-            yield short_rows(start, min(start + batch_rows, self._rows))
-
-    def check_unchanged(self) -> None:
-        """Do nothing: made-up rows do not change."""
-
-    def snapshot(self) -> list[dict[str, Any]]:
-        """Describe nothing: there are no files."""
-        return []
+def write_source(path: str, rows: int) -> None:
+    """Write so many short rows as one Parquet file."""
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+        for start in range(0, rows, _WRITE_ROWS):
+            writer.write_batch(short_rows(start, min(start + _WRITE_ROWS, rows)))
 
 
 def finish(destination: str, *, rows: int, rows_per_shard: int) -> Plan:
     """Write plan, shards and results of a job in which every row succeeded."""
+    source = f"{destination}-source.parquet"
+    write_source(source, rows)
     layout = Layout(destination)
     settings = SplitSettings(shard_tokens=10**12, max_rows=rows_per_shard)
     with draft_split(
-        ShortRows(rows), spec=SPEC, layout=layout, settings=settings, prepare=_prepared
+        open_source(source), spec=SPEC, layout=layout, settings=settings, prepare=_prepared
     ) as draft:
         plan = draft.commit(created="2025-01-01T00:00:00+00:00")
     for entry in plan.shards:

@@ -20,16 +20,13 @@ _MOST_MB = 400
 #: Memory may grow by as much from the smallest to the largest size and still count as flat.
 _FLAT = 1.25
 _ROWS_PER_SHARD = 16_000
-_WRITE_ROWS = 100_000
 
 
 def write_source(*, path: str, rows: int) -> dict[str, Any]:
     """Write the input."""
     from benchmarks import finished  # noqa: PLC0415 -- in a process of its own only
 
-    with pq.ParquetWriter(path, finished.SCHEMA, compression="zstd") as writer:
-        for start in range(0, rows, _WRITE_ROWS):
-            writer.write_batch(finished.short_rows(start, min(start + _WRITE_ROWS, rows)))
+    finished.write_source(path, rows)
     return {}
 
 
@@ -62,9 +59,9 @@ def measure(rows: int) -> dict[str, Any]:
         read_run, read_mb = child.call_with_peak("benchmarks.memory:only_read", source=source)
     with TemporaryDirectory(prefix="memory-") as place:
         shards = -(-rows // _ROWS_PER_SHARD)
-        plan = child.call("benchmarks.merge:prepare", destination=place, rows=rows, shards=shards)
+        plan = child.call("benchmarks.merge:prepare", destination=f"{place}/output", rows=rows, shards=shards)
         merge_run, merge_mb = child.call_with_peak(
-            "benchmarks.merge:ours", destination=place, plan_id=plan["plan_id"]
+            "benchmarks.merge:ours", destination=f"{place}/output", plan_id=plan["plan_id"]
         )
     assert split_run["rows"] == merge_run["rows"] == read_run["rows"] == rows
     return {
