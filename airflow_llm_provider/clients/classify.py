@@ -8,6 +8,7 @@ from airflow_llm_provider.clients.error_body import ErrorBody, load_json, read_e
 from airflow_llm_provider.clients.meaning import Meaning, meaning_of
 from airflow_llm_provider.clients.rate_headers import exhausted_wait, parse_wait, rate_hint, retry_after
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind
+from airflow_llm_provider.prompt import clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ def refused(
 ) -> CallError:
     """Turn an HTTP answer that is no success into the error it means.
 
-    :param headers: by name in lower case.
+    :param headers: found by name in lower case.
     :param now: epoch seconds, for dates in headers.
     """
     try:
@@ -72,5 +73,5 @@ def request_id(headers: Mapping[str, str]) -> str | None:
     """Find the endpoint's id of the request."""
     for name in ("x-request-id", "apim-request-id", "request-id", "cf-ray"):
         if headers.get(name):
-            return headers[name][:_ID_LENGTH]
+            return clean_text(headers[name][:_ID_LENGTH])
     return None

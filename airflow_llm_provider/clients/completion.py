@@ -26,7 +26,7 @@ _LONGEST_NAME = 200
 def read_completion(raw: bytes, headers: Mapping[str, str], *, now: float, redact: Redactor) -> Reply:
     """Read the completion.
 
-    :param headers: by name in lower case.
+    :param headers: found by name in lower case.
     :param now: epoch seconds, for dates in headers.
     :raises CallError: when there is none: HTML, an error object, no choices, cut JSON.
     """

@@ -169,7 +169,7 @@ def meaning_of(status: int, error: ErrorBody | None, headers: Mapping[str, str])
     """Decide what a refusal means.
 
     :param error: what the body says; ``None``: it is no JSON error.
-    :param headers: by name in lower case.
+    :param headers: found by name in lower case.
     """
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return Meaning(

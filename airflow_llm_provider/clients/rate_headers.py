@@ -19,6 +19,11 @@ _GO_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 6
 #: Numbers from here on are moments, not durations: seconds, and milliseconds, since the epoch.
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e11
+_RATE_HEADERS = tuple(
+    f"x-ratelimit-{what}{of}"
+    for what in ("limit", "remaining", "reset")
+    for of in ("-requests", "-tokens", "")
+)
 #: Longer waits than a year are nonsense.
 _LONGEST = 366 * 86400.0
 
@@ -50,7 +55,7 @@ def parse_wait(text: str | None, *, now: float) -> float | None:
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     """Read ``retry-after-ms`` or, failing that, ``retry-after``.
 
-    :param headers: by name in lower case.
+    :param headers: found by name in lower case.
     :param now: epoch seconds.
     """
     milliseconds = _number(headers.get("retry-after-ms", ""))
@@ -62,10 +67,10 @@ def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
 def rate_hint(headers: Mapping[str, str], *, now: float) -> RateHint | None:
     """Read the ``x-ratelimit-*`` headers; ``None``: there are none.
 
-    :param headers: by name in lower case.
+    :param headers: found by name in lower case.
     :param now: epoch seconds.
     """
-    said = {name: value for name, value in headers.items() if name.startswith("x-ratelimit-")}
+    said = {name: value for name in _RATE_HEADERS if (value := headers.get(name)) is not None}
     if not said:
         return None
 

@@ -1,12 +1,13 @@
-"""Failures on the way to the endpoint, before it said a word."""
+"""Failures on the way to the endpoint, before it said a word that can be read."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import ContentEncodingError
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
 
@@ -14,38 +15,67 @@ from airflow_llm_provider.engine.call import CallError, FailureKind
 def transport_error(error: BaseException) -> CallError:
     """Turn a transport's exception into the error it means.
 
-    Their texts are dropped: they may hold URLs with secrets in them. What counts is the type of what lies at the
-    bottom, since httpx reports a lost connection as a timeout when it runs on aiohttp.
+    Texts of exceptions are dropped: they may hold URLs with secrets in them. Types count, those of the causes included.
     """
     causes = _causes(error)
-    host = next((_host(cause) for cause in causes if _host(cause)), None)
-    place = f" {host}" if host else ""
-    if any(isinstance(cause, aiohttp.InvalidURL) for cause in causes):
+    if _any(causes, aiohttp.InvalidURL):
         return CallError(
             FailureKind.CONFIGURATION, "invalid_url", "the connection's base URL is no valid URL"
         )
-    if any(
-        isinstance(cause, (ssl.SSLCertVerificationError, aiohttp.ClientConnectorCertificateError))
-        for cause in causes
-    ):
+    if _any(causes, ssl.SSLCertVerificationError, aiohttp.ClientConnectorCertificateError):
         return CallError(
             FailureKind.CONFIGURATION,
             "tls_certificate",
-            f"the TLS certificate of{place or ' the endpoint'} is not trusted: install its authority on this machine, "
-            "such as by SSL_CERT_FILE",
+            f"the TLS certificate of {_place(causes)} is not trusted: install its authority on this machine, such as "
+            "by SSL_CERT_FILE",
         )
-    if any(isinstance(cause, (aiohttp.ConnectionTimeoutError, asyncio.TimeoutError)) for cause in causes):
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return _proxy_error(error)
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return _connect_error(error, causes)
+    if isinstance(error, aiohttp.ClientResponseError) or _any(causes, ContentEncodingError):
         return CallError(
-            FailureKind.CONNECTION, "connect_timeout", f"no connection to{place or ' the endpoint'} in time"
-        )
-    kind = type(causes[-1]).__name__
-    if any(isinstance(cause, aiohttp.ClientConnectorError) for cause in causes):
-        return CallError(
-            FailureKind.CONNECTION, "connect_failed", f"cannot connect to{place or ' the endpoint'}: {kind}"
+            FailureKind.BAD_RESPONSE, "bad_http", f"an answer that is no sound HTTP: {_kind(causes)}"
         )
     return CallError(
-        FailureKind.CONNECTION, "connection_lost", f"the connection broke before the answer: {kind}"
+        FailureKind.CONNECTION, "connection_lost", f"the connection broke before the answer: {_kind(causes)}"
     )
+
+
+def authorities_error(error: OSError) -> CallError:
+    """Say that the certificate authorities cannot be read."""
+    return CallError(
+        FailureKind.CONFIGURATION,
+        "tls_authorities",
+        f"the certificate authorities of this machine cannot be read ({_kind([error])}): check SSL_CERT_FILE and "
+        "SSL_CERT_DIR",
+    )
+
+
+def too_large_error(status: int, most_bytes: int) -> CallError:
+    """Say that the answer did not end in time."""
+    return CallError(
+        FailureKind.BAD_RESPONSE,
+        "answer_too_large",
+        f"HTTP {status} with an answer of more than {most_bytes:,} bytes",
+        status_code=status,
+    )
+
+
+def _connect_error(error: BaseException, causes: list[BaseException]) -> CallError:
+    proxy = "the proxy " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+    place = f"{proxy}{_place(causes)}"
+    if _any(causes, TimeoutError):
+        return CallError(FailureKind.CONNECTION, "connect_timeout", f"no connection to {place} in time")
+    return CallError(FailureKind.CONNECTION, "connect_failed", f"cannot connect to {place}: {_kind(causes)}")
+
+
+def _proxy_error(error: aiohttp.ClientHttpProxyError) -> CallError:
+    about = f"the proxy lets no one through to the endpoint: HTTP {error.status}"
+    if error.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        about += " (the proxy between here and the endpoint asks for a login)"
+        return CallError(FailureKind.AUTHENTICATION, "proxy_login", about)
+    return CallError(FailureKind.CONNECTION, "proxy_refused", about)
 
 
 def _causes(error: BaseException) -> list[BaseException]:
@@ -55,6 +85,18 @@ def _causes(error: BaseException) -> list[BaseException]:
         found.append(current)
         current = current.__cause__ or current.__context__
     return found
+
+
+def _any(causes: list[BaseException], *types: type[BaseException]) -> bool:
+    return any(isinstance(cause, types) for cause in causes)
+
+
+def _kind(causes: list[BaseException]) -> str:
+    return type(causes[-1]).__name__
+
+
+def _place(causes: list[BaseException]) -> str:
+    return next((found for cause in causes if (found := _host(cause))), "the endpoint")
 
 
 def _host(error: Any) -> str | None:

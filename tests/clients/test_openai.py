@@ -5,7 +5,6 @@ import socket
 import ssl
 import subprocess
 import sys
-from typing import ClassVar
 
 import pytest
 
@@ -258,79 +257,6 @@ class TestSecrets:
         assert error.__cause__ is None
         assert error.__suppress_context__
         assert "4711" not in str(error)
-
-
-class TestOutputCapName:
-    REFUSAL: ClassVar = {
-        "error": {
-            "message": "Use 'max_completion_tokens'.",
-            "code": "unsupported_parameter",
-            "param": "max_tokens",
-        }
-    }
-
-    def test_is_switched_once_and_remembered(self, scripted_server):
-        scripted_server.script(Rule(has="max_tokens", status=400, body=self.REFUSAL))
-        replies = ask(scripted_server, *(body(str(n)) for n in range(3)))
-        assert [reply.text for reply in replies] == ["echo: 0", "echo: 1", "echo: 2"]
-        sent = [
-            next(key for key in request.body if key.startswith("max")) for request in scripted_server.requests
-        ]
-        assert sent == ["max_tokens", *["max_completion_tokens"] * 3]
-        assert scripted_server.requests[1].body["max_completion_tokens"] == 5
-
-    def test_is_switched_back_to_the_older_name_too(self, scripted_server):
-        refusal = {
-            "detail": [
-                {"type": "extra_forbidden", "loc": ["body", "max_completion_tokens"], "msg": "Extra inputs"}
-            ]
-        }
-        scripted_server.script(Rule(has="max_completion_tokens", status=422, body=refusal))
-        newer = {**body(), "max_completion_tokens": 5}
-        del newer["max_tokens"]
-        assert ask(scripted_server, newer).text == "echo: hi"
-
-    def test_is_switched_by_the_text_where_there_is_no_code(self, scripted_server):
-        text = "Unrecognized request argument supplied: max_tokens"
-        scripted_server.script(
-            Rule(has="max_tokens", status=400, body={"error": {"message": text, "param": None}})
-        )
-        assert ask(scripted_server).text == "echo: hi"
-
-    def test_C18_both_names_refused_is_a_wrong_setting(self, scripted_server):
-        newer = {
-            "error": {"code": "unsupported_parameter", "param": "max_completion_tokens", "message": "no"}
-        }
-        scripted_server.script(
-            Rule(has="max_tokens", status=400, body=self.REFUSAL),
-            Rule(has="max_completion_tokens", status=400, body=newer),
-        )
-        first, second = ask(scripted_server, body(), body())
-        assert first.kind is second.kind is FailureKind.CONFIGURATION
-        assert scripted_server.stats()["requests"] == 3
-
-    def test_C18_a_refused_value_is_no_refused_name(self, scripted_server):
-        too_large = {
-            "error": {
-                "message": "max_tokens is too large: 5.",
-                "code": "invalid_value",
-                "param": "max_tokens",
-            }
-        }
-        scripted_server.script(Rule(has="max_tokens", status=400, body=too_large))
-        assert ask(scripted_server).kind is FailureKind.CONFIGURATION
-        assert scripted_server.stats()["requests"] == 1
-
-    def test_requests_that_were_out_when_the_name_changed_are_sent_again(self, scripted_server):
-        scripted_server.script(Rule(has="max_tokens", status=400, body=self.REFUSAL, delay=0.2))
-
-        async def main():
-            client = OpenAIClient(base_url=scripted_server.base_url)
-            replies = await asyncio.gather(*(client.complete(body(str(n)), timeout=20) for n in range(8)))
-            await client.aclose()
-            return replies
-
-        assert [reply.text for reply in asyncio.run(main())] == [f"echo: {n}" for n in range(8)]
 
 
 class TestConstruction:

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+import zlib
+
+import pytest
+from yarl import URL
+
+from airflow_llm_provider.clients.connections import Connections
+from airflow_llm_provider.clients.openai import OpenAIClient
+from airflow_llm_provider.engine.call import CallError, FailureKind
+
+COMPLETION = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode()
+BODY = {"model": "m"}
+
+
+def answer(body=COMPLETION, *headers):
+    lines = ["HTTP/1.1 200 OK", "content-type: application/json", f"content-length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def answering(*answers):
+    """Handle a connection: one answer to each request, the last one over and over."""
+
+    async def handle(connection):
+        pending = list(answers)
+        while True:
+            await connection.request()
+            await connection.send(pending.pop(0) if len(pending) > 1 else pending[0])
+
+    return handle
+
+
+class TestTime:
+    @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n"])
+    def test_C13_a_server_that_trickles_is_given_up_when_the_whole_call_has_had_its_time(self, ask_raw, head):
+        async def trickle(connection):
+            await connection.request()
+            await connection.send(head or b"HTTP/1.1 200 OK\r\nx-")
+            while not connection.writer.is_closing():
+                await connection.send(b"a")
+                await asyncio.sleep(0.05)
+
+        start = time.monotonic()
+        error = ask_raw(trickle, timeout=0.5)
+        assert (error.kind, error.code) == (FailureKind.TIMEOUT, "timeout")
+        assert 0.5 <= time.monotonic() - start < 5
+
+    def test_C13_a_server_that_never_greets_is_given_up_as_well(self, raw_server):
+        async def main():
+            async with raw_server(lambda connection: connection.gone()) as server:
+                client = OpenAIClient(base_url=f"https://127.0.0.1:{server.port}/v1")
+                with pytest.raises(CallError) as caught:
+                    await client.complete(BODY, timeout=0.2)
+                await client.aclose()
+                return caught.value
+
+        assert asyncio.run(main()).kind is FailureKind.TIMEOUT
+
+    def test_C13_the_time_is_for_both_tries_of_the_caps_name(self, ask_raw):
+        refusal = json.dumps({"error": {"code": "unsupported_parameter", "param": "max_tokens"}}).encode()
+
+        async def handle(connection):
+            await connection.request()
+            await asyncio.sleep(0.2)
+            await connection.send(answer(refusal).replace(b"200 OK", b"400 Bad Request"))
+            await connection.gone()
+
+        start = time.monotonic()
+        error = ask_raw(handle, body={**BODY, "max_tokens": 1}, timeout=0.5)
+        assert error.kind is FailureKind.TIMEOUT
+        assert 0.5 <= time.monotonic() - start < 5
+
+
+class TestCancelling:
+    @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"])
+    def test_closes_the_connection_so_that_the_endpoint_knows(self, raw_server, sent):
+        async def main():
+            asked, closed = asyncio.Event(), asyncio.Event()
+
+            async def handle(connection):
+                await connection.request()
+                await connection.send(sent)
+                asked.set()
+                await connection.gone()
+                closed.set()
+
+            async with raw_server(handle) as server:
+                client = OpenAIClient(base_url=server.base_url)
+                task = asyncio.create_task(client.complete(BODY, timeout=20))
+                await asked.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await asyncio.wait_for(closed.wait(), 10)
+                await client.aclose()
+
+        asyncio.run(main())
+
+    def test_C13_a_call_out_of_time_closes_it_too(self, raw_server):
+        async def main():
+            closed = asyncio.Event()
+
+            async def handle(connection):
+                await connection.gone()
+                closed.set()
+
+            async with raw_server(handle) as server:
+                client = OpenAIClient(base_url=server.base_url)
+                with pytest.raises(CallError):
+                    await client.complete(BODY, timeout=0.1)
+                await asyncio.wait_for(closed.wait(), 10)
+                await client.aclose()
+
+        asyncio.run(main())
+
+
+class TestKeeping:
+    def test_one_connection_serves_request_after_request(self, raw_server):
+        async def main():
+            async with raw_server(answering(answer())) as server:
+                client = OpenAIClient(base_url=server.base_url)
+                for _ in range(3):
+                    await client.complete(BODY, timeout=20)
+                await client.aclose()
+                return server.connections
+
+        assert asyncio.run(main()) == 1
+
+    def test_no_more_connections_than_allowed(self, raw_server):
+        async def main():
+            async with raw_server(answering(answer())) as server:
+                client = OpenAIClient(base_url=server.base_url, concurrency=2)
+                await asyncio.gather(*(client.complete(BODY, timeout=20) for _ in range(8)))
+                await client.aclose()
+                return server.connections
+
+        assert asyncio.run(main()) == 2
+
+    def test_cookies_are_not_kept(self, ask_raw):
+        seen = []
+
+        async def handle(connection):
+            while True:
+                seen.append((await connection.request())[1])
+                await connection.send(answer(COMPLETION, "set-cookie: session=1; path=/"))
+
+        ask_raw(handle, asked=2)
+        assert [request.get("cookie") for request in seen] == [None, None]
+
+    def test_a_closed_client_says_so(self):
+        async def main():
+            client = OpenAIClient(base_url="http://127.0.0.1:9/v1")
+            await client.aclose()
+            await client.aclose()
+            with pytest.raises(RuntimeError, match="the client is closed"):
+                await client.complete(BODY, timeout=20)
+
+        asyncio.run(main())
+
+    def test_a_client_serves_one_event_loop(self, scripted_server):
+        client = OpenAIClient(base_url=scripted_server.base_url)
+        with asyncio.Runner() as first:
+            first.run(client.complete(BODY, timeout=20))
+            with asyncio.Runner() as second, pytest.raises(RuntimeError, match="another event loop"):
+                second.run(client.complete(BODY, timeout=20))
+            first.run(client.aclose())
+
+
+class TestEncodings:
+    @pytest.mark.parametrize(
+        ("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)]
+    )
+    def test_compressed_answers_are_read(self, ask_raw, encoding, compress):
+        reply = ask_raw(answering(answer(compress(COMPLETION), f"content-encoding: {encoding}")))
+        assert reply.text == "hi"
+
+    def test_chunked_answers_are_read(self, ask_raw):
+        chunks = "".join(f"{1:x}\r\n{chr(byte)}\r\n" for byte in COMPLETION)
+        head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert ask_raw(answering(f"{head}{chunks}0\r\n\r\n")).text == "hi"
+
+    def test_answers_that_end_with_the_connection_are_read(self, ask_raw):
+        async def handle(connection):
+            await connection.request()
+            await connection.send(b"HTTP/1.0 200 OK\r\n\r\n" + COMPLETION)
+
+        assert ask_raw(handle).text == "hi"
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            answer(COMPLETION, "content-encoding: gzip"),
+            answer(COMPLETION, "content-encoding: br"),
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            b"SSH-2.0-OpenSSH_9.9\r\n",
+            b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000 + b"\r\n\r\n",
+        ],
+    )
+    def test_C14_what_is_no_sound_http_is_a_bad_response(self, ask_raw, raw):
+        error = ask_raw(answering(raw))
+        assert (error.kind, error.code) == (FailureKind.BAD_RESPONSE, "bad_http")
+
+    def test_headers_that_are_no_text_harm_nobody(self, ask_raw):
+        reply = ask_raw(
+            answering(answer(COMPLETION, "X-Request-ID: r\xff\xfe", "X-RateLimit-Limit-Requests: \xff"))
+        )
+        assert reply.request_id.encode()
+        assert reply.rate.limit_requests is None
+
+    def test_header_names_are_known_in_any_case(self, ask_raw):
+        reply = ask_raw(answering(answer(COMPLETION, "X-Request-ID: r1", "X-RateLimit-Limit-Requests: 7")))
+        assert (reply.request_id, reply.rate.limit_requests) == ("r1", 7)
+
+
+class TestSize:
+    def post(self, raw_server, raw, most_bytes):
+        async def main():
+            async with raw_server(answering(raw)) as server:
+                connections = Connections(URL(server.base_url), {}, limit=1, most_bytes=most_bytes)
+                try:
+                    return await connections.post(b"{}")
+                finally:
+                    await connections.aclose()
+
+        return asyncio.run(main())
+
+    def test_an_answer_of_the_greatest_length_is_read(self, raw_server):
+        assert self.post(raw_server, answer(bytes(100_000)), 100_000).body == bytes(100_000)
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            answer(bytes(100_001)),
+            answer(gzip.compress(bytes(5_000_000)), "content-encoding: gzip"),
+            b"HTTP/1.1 200 OK\r\n\r\n" + bytes(200_000),
+        ],
+    )
+    def test_a_longer_one_is_given_up(self, raw_server, raw):
+        with pytest.raises(CallError) as caught:
+            self.post(raw_server, raw, 100_000)
+        error = caught.value
+        assert (error.kind, error.code, error.status_code) == (
+            FailureKind.BAD_RESPONSE,
+            "answer_too_large",
+            200,
+        )
+        assert str(error) == "HTTP 200 with an answer of more than 100,000 bytes"
