@@ -6,7 +6,6 @@ import configparser
 import importlib
 import importlib.util
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -22,6 +21,8 @@ from airflow_llm_provider import CompletionSpec
 from airflow_llm_provider.get_provider_info import get_provider_info
 from airflow_llm_provider.hooks.endpoint import Endpoint
 from airflow_llm_provider.prices import Pricer
+
+pytest_plugins = ["pytester"]
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,32 +73,11 @@ class TestPython:
             assert DagSerialization.to_dict(dag)
             assert dag.tasks
 
-    def test_of_tests_passes(self, test_blocks: list[Any], tmp_path: Path) -> None:
-        for number, block in enumerate(test_blocks):
-            (tmp_path / f"test_snippet_{number}.py").write_text(block.code, encoding="utf-8")
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "-p",
-                "no:llmock",
-                "--rootdir=.",
-            ],
-            cwd=tmp_path,
-            # Without byte code Airflow would be compiled anew.
-            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+    def test_of_tests_passes(self, test_blocks: list[Any], pytester: pytest.Pytester) -> None:
+        pytester.makepyfile(**{f"test_snippet_{n}": block.code for n, block in enumerate(test_blocks)})
+        done = pytester.runpytest_inprocess("-p", "no:llmock", "-p", "no:cacheprovider")
         wanted = sum(len(re.findall(r"^ *def test_", block.code, re.MULTILINE)) for block in test_blocks)
-        assert done.returncode == 0, done.stdout
-        assert f"{wanted} passed" in done.stdout
+        done.assert_outcomes(passed=wanted)
 
 
 class TestJson:
