@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,14 @@ from airflow_llm_provider.dataset.row_groups import RowGroupWriter
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.split import draft_split
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 SPEC = CompletionSpec(model="gpt-4o-mini", prompt="{{ text }}", max_output_tokens=16, temperature=0)
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 _TOKENS = 20
 _WRITE_ROWS = 100_000
+_GROUP_ROWS = 1 << 17
 _TAILS = pa.array(
     [
         "the parcel never arrived, please send it again",
@@ -118,18 +123,24 @@ def _write_results(layout: Layout, shard_id: str) -> None:
 
 
 def copy(destination: str, target: str) -> None:
-    """Copy every shard and every results file into one file each, once."""
+    """Copy every shard and every results file into one file each, once, in row groups of a good size."""
     layout = Layout(destination)
     plan = json.loads((layout.storage.read_bytes(_only_plan(layout))) or b"")
     for number, name_of in enumerate((layout.shard, layout.results)):
         names = [layout.storage.path(name_of(entry["shard_id"])) for entry in plan["shards"]]
-        with pq.ParquetWriter(
-            f"{target}-{number}.parquet", pq.read_schema(names[0]), compression="zstd"
-        ) as writer:
-            for name in names:
-                with pq.ParquetFile(name) as file:
-                    for batch in file.iter_batches():
-                        writer.write_batch(batch)
+        _copy(names, f"{target}-{number}.parquet")
+
+
+def _copy(names: Sequence[str], target: str) -> None:
+    gathered: list[pa.Table] = []
+    with pq.ParquetWriter(target, pq.read_schema(names[0]), compression="zstd") as writer:
+        for name in names:
+            with pq.ParquetFile(name) as file:
+                gathered.append(file.read())
+            if sum(map(len, gathered)) >= _GROUP_ROWS or name == names[-1]:
+                table = pa.concat_tables(gathered)
+                writer.write_table(table, row_group_size=len(table))
+                gathered = []
 
 
 def _only_plan(layout: Layout) -> str:

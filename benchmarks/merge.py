@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         target="≥ 0.5",
         ok=median(ratios) >= 0.5,
         baseline={
-            "what": "pyarrow reads every shard and results file batch by batch and writes them into one file each",
+            "what": "pyarrow reads every shard and results file and writes them into one file each",
             "seconds": rounded(median(run["seconds"] for run in theirs)),
         },
         details={
