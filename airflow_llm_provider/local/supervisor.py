@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import sys
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Status", "main"]
 
 _STDIN = 0
+_BURIAL = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +113,7 @@ class _Supervisor:
         if ended is None:
             self._write("stopping")
         end_processes(self._self, grace=self._plan.grace, services=frozenset(self._running))
-        while self._reap():
-            pass
+        _bury_children()
         if ended is None:
             self._write("stopped")
             return 0
@@ -179,6 +180,18 @@ class _Supervisor:
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(status)), encoding="utf-8")
         temporary.replace(path)
+
+
+def _bury_children() -> None:
+    """Wait for the last threads of killed children: init may take long to bury what we leave to it."""
+    deadline = time.monotonic() + _BURIAL
+    while time.monotonic() < deadline:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            time.sleep(0.01)
 
 
 def main(plan_file: str) -> int:
