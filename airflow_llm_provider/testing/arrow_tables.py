@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+_SURROGATES: list[Literal["Cs"]] = ["Cs"]
+_TEXT = st.text(st.characters(exclude_categories=_SURROGATES), max_size=12)
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 -- Arrow takes the zone from the type
 _MICROSECONDS = st.integers(-(2**55), 2**55)
 
