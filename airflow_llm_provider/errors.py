@@ -4,6 +4,7 @@
 
     LLMError
     ├── LLMInputError          nothing was spent: the spec, the source or the setting is wrong; mend it and run again
+    │   └── LLMSourceNotFoundError    there is no source yet: the data may be late
     ├── LLMStateError          storage could not be read or written; unknown is not absent, so nothing was assumed
     ├── LLMRetryableError      may pass by itself: outage, overload, interruption; ``retry_after`` says when
     ├── LLMTerminalError       will not pass by itself: every further request would fail the same way
@@ -25,6 +26,10 @@ class LLMError(Exception):
 
 class LLMInputError(LLMError, ValueError):
     """Bad input or a bad setting, found before any money was spent."""
+
+
+class LLMSourceNotFoundError(LLMInputError):
+    """There is no such source, or nothing in it: a wrong name, or data that is late and may still come."""
 
 
 class LLMStateError(LLMError, RuntimeError):
@@ -63,4 +68,12 @@ class LLMBudgetError(LLMTerminalError):
 
 
 class LLMFailureThresholdError(LLMError, RuntimeError):
-    """More rows failed than the caller allows."""
+    """More rows failed than the caller allows.
+
+    :param asks_again: whether another try would ask some of these rows again. If not, each was paid for, and the next
+        try would find the same.
+    """
+
+    def __init__(self, message: str, *, asks_again: bool = False) -> None:
+        super().__init__(message)
+        self.asks_again = asks_again

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason
-from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
+from airflow_llm_provider.errors import LLMError, LLMSourceNotFoundError, LLMStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def find_files(url: str, resolver: Resolver) -> Found:
     Files and folders whose name begins with ``_`` or ``.`` are passed over, unless the URL names them. A name with
     ``*``, ``?`` or ``[`` is taken literally when there is such a file.
 
-    :raises LLMInputError: when there are none.
+    :raises LLMSourceNotFoundError: when there are none.
     :raises LLMStateError: when a folder cannot be listed: its files would silently be missing.
     """
     try:
@@ -77,10 +77,10 @@ def find_files(url: str, resolver: Resolver) -> Found:
     path = path.rstrip("/") or path
     found = _Walk(fs).find(path)
     if found is None:
-        raise LLMInputError(f"nothing matches the source {public_uri(url)}")
+        raise LLMSourceNotFoundError(f"nothing matches the source {public_uri(url)}")
     root, entries = found
     if not entries:
-        raise LLMInputError(
+        raise LLMSourceNotFoundError(
             f"the source {public_uri(url)} holds no files; names that begin with '_' or '.' are passed over"
         )
     files = sorted((_file(fs, entry, root) for entry in entries), key=lambda file: file.path)

@@ -53,17 +53,19 @@ def draft_split(
     settings: SplitSettings,
     prepare: Prepare,
     batch_rows: int = BATCH_ROWS,
+    bound: str = "max_shards",
 ) -> Draft:
     """Read, count and pack a source without writing anything to the destination.
 
     :param prepare: renders and counts the rows of one batch.
+    :param bound: what sets ``settings.max_shards``, as a person knows it.
     :raises LLMInputError: when there would be more shards than allowed, when columns clash, when the destination holds
         files of someone else, or when it and the source lie inside each other.
     """
     OutputColumns(spec).check(source.schema)
     source.check_apart(layout)
     check_destination(layout)
-    draft = Draft(source=source, spec=spec, layout=layout, settings=settings)
+    draft = Draft(source=source, spec=spec, layout=layout, settings=settings, bound=bound)
     try:
         draft._read(prepare, batch_rows)  # noqa: SLF001 -- a draft is only ever made here
     except BaseException:
@@ -76,11 +78,12 @@ class Draft:
     """A split that is counted and packed, but not written."""
 
     def __init__(
-        self, *, source: RowSource, spec: CompletionSpec, layout: Layout, settings: SplitSettings
+        self, *, source: RowSource, spec: CompletionSpec, layout: Layout, settings: SplitSettings, bound: str
     ) -> None:
         self._source = source
         self._spec = spec
         self._layout = layout
+        self._bound = bound
         self._schema = pa.schema([*source.schema, *SHARD_COLUMNS])
         self._spool = Spool(self._schema)
         self._weights = Weights()
@@ -139,21 +142,29 @@ class Draft:
         budget = _budget(self.settings)
         fitting = smallest_budget(self._weights, budget, most)
         if fitting is None:
+            totals = (
+                ("max_rows_per_shard", budget.rows, self.rows),
+                ("max_bytes", budget.size, self._weights.size),
+            )
+            kept_small = " and ".join(
+                f"{name} from {most_of_one:,} to at least {-(-total // most):,}"
+                for name, most_of_one, total in totals
+                if most_of_one is not None
+            )
             raise LLMInputError(
-                f"{self.rows:,} rows make {count:,} shards, and core.max_map_length allows {most:,}; no shard_tokens "
-                f"helps, since max_rows ({budget.rows}) or max_bytes ({budget.size}) keep the shards small: allow at "
-                f"least {-(-self.rows // most):,} rows and {-(-self._weights.size // most):,} bytes a shard"
+                f"{self.rows:,} rows make {count:,} shards, and {self._bound} allows {most:,}; no larger "
+                f"shard_tokens helps: raise {kept_small}, or {self._bound}; nothing was written"
             )
         if not self.settings.enlarge:
             raise LLMInputError(
-                f"{self.rows:,} rows make {count:,} shards of up to {asked:,} tokens, and core.max_map_length allows "
+                f"{self.rows:,} rows make {count:,} shards of up to {asked:,} tokens, and {self._bound} allows "
                 f"{most:,}: set shard_tokens to {fitting} or more, set fit_max_shards=True to let shards grow, or raise "
-                "core.max_map_length; nothing was written"
+                f"{self._bound}; nothing was written"
             )
         self.settings = dataclasses.replace(self.settings, shard_tokens=fitting)
         self.shards = pack(self._weights, _budget(self.settings)) or ()
         self.notes.append(
-            f"{count:,} shards of up to {asked:,} tokens are more than core.max_map_length ({most:,}): enlarged "
+            f"{count:,} shards of up to {asked:,} tokens are more than {self._bound} ({most:,}): enlarged "
             f"shard_tokens from {asked:,} to {fitting:,}, which makes {len(self.shards):,} shards"
         )
 

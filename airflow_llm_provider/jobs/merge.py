@@ -13,6 +13,7 @@ from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.jobs.amounts import counted, dollars
 from airflow_llm_provider.jobs.options import check_threshold
 from airflow_llm_provider.jobs.threshold import check_run
 from airflow_llm_provider.xcom import RunSummary, ShardState
@@ -79,11 +80,11 @@ def merge(
 
 def describe(summary: RunSummary) -> str:
     """Say in one line how a run went."""
-    cost = "cost unknown" if summary.cost_usd is None else f"${summary.cost_usd:,.4f}"
+    cost = "cost unknown" if summary.cost_usd is None else dollars(summary.cost_usd)
     statuses = ", ".join(f"{count:,} {status}" for status, count in summary.rows_by_status.items())
     return (
-        f"{summary.rows:,} rows ({statuses or 'none'}) from {summary.shards:,} shards: {summary.requests:,} requests, "
-        f"{summary.retries:,} retries, {summary.reused:,} answers reused, {summary.usage.prompt_tokens:,} tokens in, "
+        f"{counted(summary.rows, 'row')} ({statuses or 'none'}) from {counted(summary.shards, 'shard')}: "
+        f"{counted(summary.requests, 'request')}, {summary.retries:,} retries, {counted(summary.reused, 'answer')} reused, {summary.usage.prompt_tokens:,} tokens in, "
         f"{summary.usage.completion_tokens:,} tokens out, {cost}. Output: {summary.destination}"
         + (f"; rows without an answer: {summary.rejects}" if summary.rejects else "")
     )

@@ -16,6 +16,7 @@ class SplitOptions:
         single row beyond it gets a shard of its own.
     :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
     :param max_shards: most shards, such as Airflow's ``core.max_map_length``; ``None``: no bound.
+    :param max_shards_from: what sets ``max_shards``, as messages name it.
     :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
         an error that names the smallest ``shard_tokens`` that fits.
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the file name.
@@ -28,6 +29,7 @@ class SplitOptions:
     shard_tokens: int = 200_000
     max_rows_per_shard: int | None = None
     max_shards: int | None = None
+    max_shards_from: str = "max_shards"
     fit_max_shards: bool = False
     format: str | None = None
     encoding: str = "utf-8"

@@ -16,6 +16,7 @@ from airflow_llm_provider.dataset.split import Draft, draft_split
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.jobs.amounts import counted, dollars
 from airflow_llm_provider.jobs.options import SplitOptions
 from airflow_llm_provider.jobs.preparation import RowPreparation
 from airflow_llm_provider.prices import Pricer
@@ -60,10 +61,10 @@ class Estimate:
         if self.cost_low_usd is None or self.cost_high_usd is None:
             cost = "cost unknown (no price for this model at this endpoint)"
         else:
-            cost = f"cost ${self.cost_low_usd:,.4f} to ${self.cost_high_usd:,.4f}"
+            cost = f"cost {dollars(self.cost_low_usd)} to {dollars(self.cost_high_usd)}"
         aside = ", ".join(f"{count:,} {status}" for status, count in self.set_aside.items())
         return (
-            f"{self.rows:,} rows in {self.shards:,} shards: {self.requests:,} requests, "
+            f"{counted(self.rows, 'row')} in {counted(self.shards, 'shard')}: {counted(self.requests, 'request')}, "
             f"{self.prompt_tokens:,} tokens in, at most {self.max_completion_tokens:,} tokens out, {cost}"
             + (f"; not sent: {aside}" if aside else "")
         )
@@ -128,7 +129,12 @@ def split(
         enlarge=options.fit_max_shards,
     )
     with draft_split(
-        opened, spec=spec, layout=layout, settings=settings, prepare=preparation.prepare
+        opened,
+        spec=spec,
+        layout=layout,
+        settings=settings,
+        prepare=preparation.prepare,
+        bound=options.max_shards_from,
     ) as draft:
         for note in (*preparation.notes, *opened.notes, *draft.notes):
             log.warning("%s", note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.dataset.record import is_answered
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.errors import LLMFailureThresholdError, LLMRetryableError
 
@@ -43,12 +44,14 @@ def check_shard(outcomes: Sequence[Outcome], *, asked: int, threshold: float | N
         raise LLMFailureThresholdError(
             f"{failed:,} of {len(outcomes):,} rows ({failed / len(outcomes):.1%}) have no answer ({_kinds(outcomes)}), more "
             f"than the failure_threshold of {threshold:.1%}; answers are kept. Mend what the codes name and clear the "
-            "task, or raise the threshold"
+            "task, or raise the threshold",
+            asks_again=_asks_again(outcomes),
         )
     if threshold is None and candidates > 1 and sum(rows[status] for status in _NOT_THE_ROW) == candidates:
         raise LLMFailureThresholdError(
             f"none of the {candidates:,} rows has a usable answer ({_kinds(outcomes)}); paid answers are kept. Mend the "
-            "prompt, the schema or max_output_tokens and clear the split, or set failure_threshold=1 to accept this"
+            "prompt, the schema or max_output_tokens and clear the split, or set failure_threshold=1 to accept this",
+            asks_again=_asks_again(outcomes),
         )
 
 
@@ -69,6 +72,11 @@ def check_run(summary: RunSummary, threshold: float | None) -> None:
 def failed_rows(rows_by_status: Iterable[tuple[str, int]]) -> int:
     """Count rows that should have an answer and have none: blank rows should not."""
     return sum(count for status, count in rows_by_status if status not in _ANSWERED_OR_BLANK)
+
+
+def _asks_again(outcomes: Iterable[Outcome]) -> bool:
+    """Tell whether another try would send anything: not what is paid for, nor what the split has set aside."""
+    return any(outcome.attempts and not is_answered(outcome) for outcome in outcomes)
 
 
 def _kinds(outcomes: Sequence[Outcome]) -> str:

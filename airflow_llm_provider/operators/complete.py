@@ -42,9 +42,9 @@ class CompleteShardOperator(BaseOperator):
     """Ask the model about every row of one shard, and return the shard's state.
 
     Use it mapped, ``CompleteShardOperator.partial(task_id=...).expand(shard=split.output)``. Each answer is kept as it
-    arrives: a retry, a cleared task or a killed worker asks only for rows without one. A task that fails pushes its
-    state under the XCom key ``shard_state`` first. Retries of Airflow happen for what may pass by itself; a refused
-    key, an empty account or a refused parameter fail the task at once.
+    arrives: a retry, a cleared task or a killed worker asks only for rows without one. The state is also pushed under
+    the XCom key ``shard_state``, whether the task succeeds or fails. Retries of Airflow happen for what may pass by
+    itself; a refused key, an empty account or a refused parameter fail the task at once.
 
     ``pool_slots`` is ``concurrency`` unless set: a pool slot is one request in flight.
 
@@ -129,11 +129,14 @@ class CompleteShardOperator(BaseOperator):
             if self._kill_reason is not None:
                 run.stop(self._kill_reason)
             try:
-                return run.run().to_json()
+                run.run()
             except BaseException:
                 # Also on a timeout of Airflow, which is no Exception.
-                self._push_state(context, run.state)
+                self._tell_failure(run.state)
                 raise
+            finally:
+                self._push_state(context, run.state)
+            return run.state.to_json()
 
     def on_kill(self) -> None:
         """Stop asking; answers received so far are kept. Called from a signal handler."""
@@ -167,14 +170,16 @@ class CompleteShardOperator(BaseOperator):
             log=cast("logging.Logger", self.log),
         )
 
-    def _push_state(self, context: Context, state: ShardState) -> None:
-        """Leave the state for the UI; the error being raised matters more than failing to do so."""
+    def _tell_failure(self, state: ShardState) -> None:
         self.log.error(
             "The shard %s: rows: %s; errors: %s. Every answer received is kept, the next try asks only for the rest",
             "was interrupted" if state.status == "interrupted" else "failed",
             _counts(state.rows_by_status),
             _counts(state.errors),
         )
+
+    def _push_state(self, context: Context, state: ShardState) -> None:
+        """Leave the state for UI and monitors; how the shard ended matters more than failing to do so."""
         if not self.do_xcom_push:
             return
         try:

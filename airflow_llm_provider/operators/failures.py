@@ -5,7 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.errors import LLMInputError, LLMTerminalError
+from airflow_llm_provider.errors import (
+    LLMFailureThresholdError,
+    LLMInputError,
+    LLMSourceNotFoundError,
+    LLMTerminalError,
+)
 from airflow_llm_provider.hooks.compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -21,5 +26,17 @@ def no_hopeless_retries() -> Iterator[None]:
     """
     try:
         yield
-    except (LLMInputError, LLMTerminalError) as error:
-        raise AirflowFailException(str(error)) from error
+    except (LLMInputError, LLMTerminalError, LLMFailureThresholdError) as error:
+        if is_hopeless(error):
+            raise AirflowFailException(str(error)) from error
+        raise
+
+
+def is_hopeless(error: BaseException) -> bool:
+    """Tell whether every further try would end with the same error."""
+    if isinstance(error, LLMFailureThresholdError):
+        return not error.asks_again
+    # A source that is not there yet is mostly late.
+    return isinstance(error, (LLMInputError, LLMTerminalError)) and not isinstance(
+        error, LLMSourceNotFoundError
+    )

@@ -199,7 +199,10 @@ def _options(cls: type[SplitOptions], arguments: Mapping[str, Any]) -> SplitOpti
     allowed = as_count(
         "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
     )
-    max_shards = allowed if arguments["max_shards"] is None else min(allowed, arguments["max_shards"])
-    return cls(
-        **{name: value for name, value in arguments.items() if name in names} | {"max_shards": max_shards}
+    asked = arguments["max_shards"]
+    bound = (
+        {"max_shards": allowed, "max_shards_from": "core.max_map_length"}
+        if asked is None or asked > allowed
+        else {"max_shards": asked}
     )
+    return cls(**{name: value for name, value in arguments.items() if name in names} | bound)

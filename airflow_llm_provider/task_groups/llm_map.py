@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.spec import CompletionSpec
 
-#: How a shard is retried unless the DAG says otherwise: an endpoint that is down for minutes costs no one their sleep.
+#: How each task is retried unless the DAG says otherwise: an endpoint or a storage that is down for minutes costs no one
+#: their sleep.
 _RETRIES: dict[str, Any] = {
     "retries": 2,
     "retry_delay": timedelta(minutes=1),
@@ -144,8 +145,8 @@ def llm_map(
     :param progress_interval: seconds between progress lines in the log.
     :param start_over: forget earlier answers of this destination, and pay for all rows again; templated.
     :param dry_run: log rows, shards, tokens and cost, and stop; templated, such as ``"{{ params.dry_run }}"``.
-    :param retries: Airflow retries of each of the tasks. ``None``: those of ``default_args``, else 2 for ``complete``
-        with a delay that doubles from one minute.
+    :param retries: Airflow retries of each of the tasks. ``None``: those of ``default_args``, else 2, with a delay that
+        doubles from one minute.
     :param asset: what the output is known by to other DAGs: an asset or alias, or its name or URI. ``True``: an asset
         named ``<dag id>.<group id>``. ``False``: none.
     :param default_args: arguments of all three tasks, before those of the DAG.
@@ -157,9 +158,9 @@ def llm_map(
     """
     arguments = dict(locals())
     group = _new_group(group_id, default_args, tooltip)
-    common = {} if retries is None else {"retries": retries}
     with _errors_of(group), group:
         _check(group, unknown)
+        common = {**_default_retries(group), **({} if retries is None else {"retries": retries})}
         group.asset = _asset(group, asset=asset)
         group.split = ShardDatasetOperator(
             task_id="split",
@@ -173,7 +174,7 @@ def llm_map(
             task_id="complete",
             **{
                 **_picked(arguments, _COMPLETE_ARGUMENTS),
-                **_defaults_of_complete(group, pool),
+                "pool": _pool(group, pool),
                 **common,
                 **(complete_kwargs or {}),
             },
@@ -237,10 +238,15 @@ def _asset(group: LLMTaskGroup, *, asset: Asset | AssetAlias | str | bool) -> As
     return Asset(f"{group.dag.dag_id}.{group.group_id}" if asset is True else asset)
 
 
-def _defaults_of_complete(group: LLMTaskGroup, pool: str | None) -> dict[str, Any]:
+def _defaults_above(group: LLMTaskGroup) -> dict[str, Any]:
+    return {**group.dag.default_args, **group.default_args}
+
+
+def _default_retries(group: LLMTaskGroup) -> dict[str, Any]:
     """Return what the DAG and its groups leave open."""
-    set_above = {**group.dag.default_args, **group.default_args}
-    chosen = {name: value for name, value in _RETRIES.items() if name not in set_above}
-    if pool is not None or "pool" not in set_above:
-        chosen["pool"] = pool or airflow_option("llm", "default_pool", fallback="default_pool")
-    return chosen
+    return {name: value for name, value in _RETRIES.items() if name not in _defaults_above(group)}
+
+
+def _pool(group: LLMTaskGroup, pool: str | None) -> str:
+    named = pool or _defaults_above(group).get("pool")
+    return named or airflow_option("llm", "default_pool", fallback="default_pool")

@@ -5,7 +5,7 @@ from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.listing import find_files
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.urls import resolve
-from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 
 CSV = b"x\n1\n"
 
@@ -76,12 +76,12 @@ class TestFindFiles:
 
     @pytest.mark.parametrize("pattern", ["nosuch.csv", "no/such/*.csv", "*.parquet", "**/*.x"])
     def test_nothing_found_names_the_pattern(self, put, pattern):
-        with pytest.raises(LLMInputError, match="nothing matches") as caught:
+        with pytest.raises(LLMSourceNotFoundError, match="nothing matches") as caught:
             put("a.csv")(pattern)
         assert pattern in str(caught.value)
 
     def test_an_empty_folder_says_so(self, put):
-        with pytest.raises(LLMInputError, match="holds no files"):
+        with pytest.raises(LLMSourceNotFoundError, match="holds no files"):
             put("d/_x")("d")
 
     def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(self):

@@ -73,7 +73,7 @@ class TestDraftSplit:
             workbench.draft(numbers(range(1025)), shard_tokens=10, max_shards=1024, batch_rows=4096)
         assert time.monotonic() - began < 1
         message = str(caught.value)
-        assert "core.max_map_length" in message
+        assert "max_shards allows 1,024" in message
         assert "1,025 shards" in message
         assert "shard_tokens to 20 or more" in message
         assert workbench.files() == []
@@ -85,7 +85,7 @@ class TestDraftSplit:
         with workbench.draft(numbers(range(1025)), shard_tokens=10, max_shards=100, enlarge=True) as draft:
             assert draft.settings.shard_tokens == 110
             (note,) = draft.notes
-            assert "1,025 shards of up to 10 tokens are more than core.max_map_length (100)" in note
+            assert "1,025 shards of up to 10 tokens are more than max_shards (100)" in note
             assert "enlarged shard_tokens from 10 to 110, which makes 94 shards" in note
             plan = draft.commit(created="t")
         assert len(plan.shards) == 94
@@ -93,7 +93,7 @@ class TestDraftSplit:
         assert rows_of_plan(workbench, plan).column("x").to_pylist() == list(range(1025))
 
     def test_A1_bounds_that_never_fit_name_themselves(self, bench, numbers):
-        with pytest.raises(LLMInputError, match=r"max_rows \(2\).*at least 5 rows"):
+        with pytest.raises(LLMInputError, match=r"max_rows_per_shard from 2 to at least 5,"):
             bench.draft(numbers(range(50)), shard_tokens=1000, max_rows=2, max_shards=10, enlarge=True)
 
     def test_A2_no_rows_make_a_plan_without_shards(self, workbench, numbers):

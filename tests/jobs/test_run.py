@@ -177,7 +177,7 @@ class TestBadSettings:
 
     def test_A1_too_many_shards_leave_nothing_behind(self, job, tmp_path):
         job.write([f"row {n}" for n in range(1025)])
-        with pytest.raises(LLMInputError, match=r"1,025.*core\.max_map_length.*1,024"):
+        with pytest.raises(LLMInputError, match=r"1,025.*max_shards allows 1,024"):
             job.split(shard_tokens=1, max_shards=1024)
         assert not (tmp_path / "out").exists()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from airflow.sdk.execution_time.timeout import TimeoutPosix
 
 from airflow_llm_provider import CompleteShardOperator, LLMHook
 from airflow_llm_provider.engine.call import CallError, FailureKind
-from airflow_llm_provider.errors import LLMInputError, LLMRetryableError
+from airflow_llm_provider.errors import LLMFailureThresholdError, LLMInputError, LLMRetryableError
 from airflow_llm_provider.hooks.compat import AirflowFailException
 from airflow_llm_provider.operators.complete import MAP_INDEX_TEMPLATE
 from airflow_llm_provider.testing.scripted_client import Delayed, ScriptedCall, ScriptedClient
@@ -49,6 +50,18 @@ class TestExecute:
         assert state.shard.to_json() == shard
         assert asked(client) == ["printer on fire", "no invoice"]
         assert client.closed
+
+    def test_the_state_has_one_key_for_monitors_however_it_ends(self, night: Any, script: Any) -> None:
+        shard = night.split()[0]
+        script()
+        returned = operator(shard).execute(night.context)
+        assert night.ti.xcoms["shard_state"] == json.loads(json.dumps(returned))
+
+    def test_a_push_that_airflow_refuses_does_not_fail_the_shard(self, night: Any, script: Any) -> None:
+        shard = night.split()[0]
+        script()
+        night.ti.push_error = RuntimeError("410 gone: the task was cleared")
+        assert operator(shard).execute(night.context)["status"] == "success"
 
     def test_a_second_try_asks_nothing(self, night: Any, script: Any) -> None:
         shard = night.split()[0]
@@ -100,6 +113,17 @@ class TestFailure:
         script(then=CallError(FailureKind.OVERLOADED, "http_503", "busy"))
         state = self.fail(night, shard, LLMRetryableError)
         assert state.errors == {"http_503": 2}
+
+    def test_a_threshold_that_no_further_try_meets_is_not_retried(self, night: Any, script: Any) -> None:
+        shard = night.split()[0]
+        script(["", "ok"])
+        state = self.fail(night, shard, AirflowFailException, failure_threshold=0.1)
+        assert dict(state.rows_by_status) == {"empty": 1, "success": 1}
+
+    def test_a_threshold_that_a_further_try_may_meet_is_retried(self, night: Any, script: Any) -> None:
+        shard = night.split()[0]
+        script([CallError(FailureKind.OVERLOADED, "http_503", "busy")])
+        self.fail(night, shard, LLMFailureThresholdError, failure_threshold=0.1, concurrency=1)
 
     def test_A5_the_next_try_asks_only_for_the_rest(self, night: Any, script: Any) -> None:
         night.write("one", "two", "three", "four")

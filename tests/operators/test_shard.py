@@ -9,7 +9,7 @@ from airflow.sdk import XComArg
 from airflow_llm_provider import CompletionSpec
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import Plan, read_plan
-from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.hooks.compat import AirflowFailException
 from airflow_llm_provider.xcom import MAX_REFERENCE_BYTES, ShardReference
 
@@ -73,6 +73,7 @@ class TestMapLength:
         with pytest.raises(AirflowFailException, match=r"core\.max_map_length") as caught:
             night.split(max_rows_per_shard=None, shard_tokens=1)
         assert "5 shards" in str(caught.value)
+        assert "fit_max_shards=True" in str(caught.value)
         assert not night.destination.exists()
 
     def test_A1_or_the_shards_grow_to_fit(self, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +81,21 @@ class TestMapLength:
         assert len(night.split(max_rows_per_shard=None, shard_tokens=1, fit_max_shards=True)) <= 2
 
     def test_the_callers_bound_counts_when_it_is_lower(self, night: Any) -> None:
-        with pytest.raises(AirflowFailException, match="5 shards"):
+        with pytest.raises(AirflowFailException, match="5 shards .* and max_shards allows 4") as caught:
             night.split(max_rows_per_shard=None, shard_tokens=1, max_shards=4)
+        assert "max_map_length" not in str(caught.value)
+
+    def test_a_bound_on_rows_is_named_when_no_tokens_help(self, night: Any) -> None:
+        with pytest.raises(
+            AirflowFailException, match="raise max_rows_per_shard from 1 to at least 2, or max_shards"
+        ):
+            night.split(max_rows_per_shard=1, max_shards=4)
 
     def test_airflows_bound_counts_when_it_is_lower(
         self, night: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
-        with pytest.raises(AirflowFailException, match="5 shards"):
+        with pytest.raises(AirflowFailException, match=r"5 shards .* core\.max_map_length allows 2"):
             night.split(max_rows_per_shard=None, shard_tokens=1, max_shards=4000)
 
 
@@ -158,6 +166,11 @@ class TestFailures:
     def test_an_unknown_column_is_not_retried(self, night: Any) -> None:
         with pytest.raises(AirflowFailException, match="subjekt"):
             night.split(spec=CompletionSpec(model="gpt-4o-mini", prompt="{{ subjekt }}"))
+
+    @pytest.mark.parametrize("name", ["late.csv", "ds=2026-01-01/*.csv"])
+    def test_a_source_that_is_not_there_yet_is_retried(self, night: Any, tmp_path: Path, name: str) -> None:
+        with pytest.raises(LLMSourceNotFoundError, match="nothing matches"):
+            night.split(source=str(tmp_path / name))
 
     def test_storage_that_cannot_be_written_is_retried(self, night: Any, tmp_path: Path) -> None:
         blocked = tmp_path / "blocked"

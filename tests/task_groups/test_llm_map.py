@@ -113,18 +113,19 @@ class TestDownstream:
 
 
 class TestRetries:
-    def test_shards_are_retried_patiently_by_default(self) -> None:
-        complete = build().complete
-        assert (complete.retries, complete.retry_delay) == (2, timedelta(minutes=1))
-        assert complete.retry_exponential_backoff
-        assert complete.max_retry_delay == timedelta(minutes=10)
+    @pytest.mark.parametrize("name", ["split", "complete", "merge"])
+    def test_every_task_is_retried_patiently_by_default(self, name: str) -> None:
+        task = getattr(build(), name)
+        assert (task.retries, task.retry_delay) == (2, timedelta(minutes=1))
+        assert task.retry_exponential_backoff
+        assert task.max_retry_delay == timedelta(minutes=10)
 
     @pytest.mark.parametrize("where", ["dag", "group"])
     def test_default_args_win_over_our_default(self, where: str) -> None:
         ours = {"retries": 5, "retry_delay": timedelta(seconds=3)}
         label = build({"default_args": ours}) if where == "dag" else build(default_args=ours)
         assert (label.complete.retries, label.complete.retry_delay) == (5, timedelta(seconds=3))
-        assert label.merge.retries == 5
+        assert (label.split.retries, label.merge.retries) == (5, 5)
 
     def test_default_args_of_an_outer_group_win_too(self) -> None:
         with DAG("nightly", start_date=START, schedule=None), TaskGroup("outer", default_args={"retries": 4}):
