@@ -20,18 +20,19 @@ local function note_grant(at)
 end
 
 local function learn()
-  local before = h[EPISODE_RATE]
+  local before, floor = h[EPISODE_RATE], h[EPISODE_FLOOR]
   local accepted = h[EPISODE_GRANTS] - h[EPISODE_REFUSED]
   if accepted <= 0 then
-    h[RATE_BASE] = BARREN_RATE
-    h[RATE_CEILING] = before < UNLIMITED and math.max(LOWEST_RATE, before * DEEPEST_CUT) or UNLIMITED
+    local lowest = before < UNLIMITED and math.max(before * DEEPEST_CUT, floor, LOWEST_RATE) or UNLIMITED
+    h[RATE_BASE] = math.max(math.min(BARREN_RATE, lowest), floor)
+    h[RATE_CEILING] = lowest
     return
   end
   local rate = CAUTION * accepted / math.max(h[EPISODE_SECONDS], h[EPISODE_PAUSE], SHORTEST_CYCLE)
-  if before < UNLIMITED then rate = math.min(math.max(rate, before * DEEPEST_CUT), before * CAUTION) end
+  if before < UNLIMITED then rate = math.min(math.max(rate, before * DEEPEST_CUT, floor), before * CAUTION) end
   h[RATE_BASE] = math.max(rate, LOWEST_RATE)
   h[RATE_CEILING] = h[RATE_BASE]
-  if rate < CONFIRMED * h[EPISODE_CEILING] then h[RATE_CALM] = FIRST_CALM end
+  if floor == 0 and rate < CONFIRMED * h[EPISODE_CEILING] then h[RATE_CALM] = FIRST_CALM end
 end
 
 local function begin_episode(known_rate)
@@ -42,7 +43,13 @@ local function begin_episode(known_rate)
   h[EPISODE_SECONDS] = math.max(0, now - h[CYCLE_AT])
   h[EPISODE_REFUSED], h[EPISODE_PAUSE], h[CYCLE_GRANTS] = 0, 0, 0
   h[PAUSE_BEGAN], h[CYCLE_AT] = now, now
-  h[RATE_CALM] = learned and math.min(h[RATE_CALM] * 2, LONGEST_CALM) or FIRST_CALM
+  if known_rate < UNLIMITED then
+    h[EPISODE_FLOOR] = CAUTION * h[USED_REQUESTS] / span
+    h[RATE_CALM] = KNOWN_CALM
+  else
+    h[EPISODE_FLOOR] = 0
+    h[RATE_CALM] = learned and math.min(h[RATE_CALM] * 2, LONGEST_CALM) or FIRST_CALM
+  end
 end
 
 -- The steps ---------------------------------------------------------------------------------------------------------
@@ -82,7 +89,9 @@ function steps.take(max_requests, max_tokens, terms_burst, learns, tokens, least
   else
     burst, token_burst = BURST_SHARE * max_requests, BURST_SHARE * max_tokens
   end
-  burst = math.min(burst, LEARNED_BURST * learned)
+  if max_requests >= UNLIMITED or h[RATE_CEILING] < UNLIMITED then
+    burst = math.min(burst, LEARNED_BURST * learned)
+  end
   local at = math.max(
     start,
     last_at + (h[DEBT_REQUESTS] - burst) / rate,
@@ -118,6 +127,13 @@ function steps.give_back(slot, tokens, made)
     h[EPISODE_GRANTS] = h[EPISODE_GRANTS] - 1
     learn()
   end
+  return {}
+end
+
+function steps.delay(slot, later, tokens)
+  advance(later)
+  charge(slot, -1, -tokens)
+  charge(later, 1, tokens)
   return {}
 end
 

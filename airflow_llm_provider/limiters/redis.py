@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ _CONSTANTS = {
         name: getattr(state, name)
         for name in ("SLOTS", "HELD", "RING", "HEADER", "LENGTH", "UNLIMITED", "LAYOUT")
     },
-    **{name: getattr(state, name) for name in ("FIRST_RATE", "FIRST_CALM")},
+    **{name: getattr(state, name) for name in ("FIRST_RATE", "FIRST_CALM", "KNOWN_CALM")},
     **{
         name: getattr(pace, name)
         for name in ("CAUTION", "DEEPEST_CUT", "BARREN_RATE", "LOWEST_RATE", "DOUBLING")
@@ -130,6 +131,14 @@ class RedisBackend:
         """Tell whether a pause or a halt began after the grant was made."""
         now, (overtaken,) = await self._call(["overtaken", grant.made])
         return overtaken == b"1", now
+
+    async def delay(self, grant: Grant, now: float) -> Grant:
+        """Write a grant down where its request really goes out, with the next call."""
+        slot = math.floor(now / (self._window / state.SLOTS))
+        if slot <= grant.slot:
+            return grant
+        await self._put(["delay", grant.slot, slot, grant.tokens])
+        return grant._replace(at=now, slot=slot)
 
     async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
         """Hold back everyone, and learn."""

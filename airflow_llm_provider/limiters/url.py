@@ -74,7 +74,7 @@ def _backend(url: str, account: str, model: str, window: float, clock: Clock) ->
         raise LLMInputError(f"limiter_url is no URL: {error}") from None
     name = _state_name(account, model, window)
     if parts.scheme == "memory":
-        return LocalBackend(MemoryStore(window=window, now=clock.monotonic()), clock=clock)
+        return LocalBackend(MemoryStore(window=window, now=clock.monotonic()), window=window, clock=clock)
     if parts.scheme == "file":
         if parts.netloc not in {"", "localhost"}:
             raise LLMInputError(
@@ -82,7 +82,8 @@ def _backend(url: str, account: str, model: str, window: float, clock: Clock) ->
                 "as in file:///var/lib/airflow/llm"
             )
         directory = Path(unquote(parts.path)) if parts.path not in {"", "/"} else default_directory()
-        return LocalBackend(FileStore(directory / f"{name}.limits", window=window, clock=clock), clock=clock)
+        store = FileStore(directory / f"{name}.limits", window=window, clock=clock)
+        return LocalBackend(store, window=window, clock=clock)
     if parts.scheme in _REDIS_SCHEMES:
         from airflow_llm_provider.limiters.redis import RedisBackend  # noqa: PLC0415 -- needs an optional package
 

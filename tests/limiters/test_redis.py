@@ -105,6 +105,14 @@ class Twins:
         bucket.give_back(self.state, grant.slot, grant.tokens, grant.made)
         self.call("give_back", grant.slot, grant.tokens, grant.made)
 
+    def delay(self, share, grant):
+        late = grant.at + share * 3
+        self.now = max(self.now, late)
+        delayed = bucket.delay(self.state, grant, window=60.0, now=late)
+        if delayed.slot > grant.slot:
+            self.call("delay", grant.slot, delayed.slot, grant.tokens)
+            self.grants[self.grants.index(grant)] = delayed
+
     def overtaken(self, share, grant):
         ours = bucket.is_overtaken(self.state, grant.made)
         assert self.call("overtaken", grant.made) == [b"1" if ours else b"0"]
@@ -133,7 +141,8 @@ class TestLua:
         steps=st.lists(
             st.tuples(
                 st.sampled_from(
-                    ["take"] * 5 + ["settle", "give_back", "refuse", "observe", "wait", "halt", "overtaken"]
+                    ["take"] * 5
+                    + ["settle", "give_back", "refuse", "observe", "wait", "halt", "overtaken", "delay"]
                 ),
                 st.floats(0, 1, width=32),
             ),

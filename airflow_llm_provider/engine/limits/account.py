@@ -18,7 +18,7 @@ from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooL
 from airflow_llm_provider.engine.limits.hints import per_minute
 from airflow_llm_provider.engine.limits.output import OutputLength
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
-from airflow_llm_provider.engine.limits.state import UNLIMITED
+from airflow_llm_provider.engine.limits.state import SLOTS, UNLIMITED
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.call import RateHint
@@ -70,7 +70,9 @@ class AccountLimiter:
         self._terms = self._limits.terms
         self._clock = clock or SystemClock()
         self._backend = backend or LocalBackend(
-            MemoryStore(window=self._terms.window, now=self._clock.monotonic()), clock=self._clock
+            MemoryStore(window=self._terms.window, now=self._clock.monotonic()),
+            window=self._terms.window,
+            clock=self._clock,
         )
         self._output = OutputLength()
         self._turn = asyncio.Lock()
@@ -86,10 +88,13 @@ class AccountLimiter:
     async def recheck(self, reservation: Reservation) -> float:
         """Return how many more seconds to wait; gives up capacity that a pause has overtaken, and takes new."""
         ticket = _ticket(reservation)
-        if ticket.grant is not None:
-            overtaken, now = await self._backend.overtaken(ticket.grant)
+        grant = ticket.grant
+        if grant is not None:
+            overtaken, now = await self._backend.overtaken(grant)
             if not overtaken:
-                rest = ticket.grant.at - now
+                if now > grant.at + self._terms.window / SLOTS:
+                    ticket.grant = ticket.last = await self._backend.delay(grant, now)
+                rest = grant.at - now
                 return rest if rest > _NEGLIGIBLE else 0.0
             await self.cancel(reservation)
         return await self._fund(ticket, reservation.cost)

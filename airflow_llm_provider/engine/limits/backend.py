@@ -42,6 +42,10 @@ class Backend(Protocol):
         """Tell whether a pause or a halt began after the grant was made, and the time."""
         ...
 
+    async def delay(self, grant: Grant, now: float) -> Grant:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.delay`; may be put off until the next step."""
+        ...
+
     async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
         """Run :func:`~airflow_llm_provider.engine.limits.bucket.refuse`; granted at ``None``: now."""
         ...
@@ -85,8 +89,9 @@ class Store(Protocol):
 class LocalBackend:
     """A backend on this machine's monotonic clock: the steps run here, on the store's numbers."""
 
-    def __init__(self, store: Store, *, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, *, window: float = 60.0, clock: Clock | None = None) -> None:
         self._store = store
+        self._window = window
         self._now = (clock or SystemClock()).monotonic
 
     async def take(
@@ -114,6 +119,17 @@ class LocalBackend:
     async def overtaken(self, grant: Grant) -> tuple[bool, float]:
         """Look, without a lock: a pause that begins at this very moment is one that the request just missed."""
         return bucket.is_overtaken(self._store.peek(), grant.made), self._now()
+
+    async def delay(self, grant: Grant, now: float) -> Grant:
+        """Write a grant down where its request really goes out."""
+        delayed = grant
+
+        def step(state: State) -> None:
+            nonlocal delayed
+            delayed = bucket.delay(state, grant, window=self._window, now=now)
+
+        await self._run(step)
+        return delayed
 
     async def refuse(self, terms: Terms, *, granted_at: float | None, seconds: float) -> None:
         """Hold back everyone, and learn."""

@@ -37,10 +37,11 @@ from airflow_llm_provider.engine.limits.state import (
     LEARNED_TOKENS,
     PAUSE_BEGAN,
     PAUSED_UNTIL,
+    RATE_CEILING,
     SLOTS,
     UNLIMITED,
 )
-from airflow_llm_provider.engine.limits.window import charge, first_fit
+from airflow_llm_provider.engine.limits.window import advance, charge, first_fit
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.limits.state import State
@@ -158,7 +159,8 @@ def take(
     rate, token_rate = min(max_requests / span, learned), max_tokens / span
     burst = terms.burst - 1.0 if terms.burst else BURST_SHARE * max_requests
     token_burst = burst * tokens if terms.burst else BURST_SHARE * max_tokens
-    burst = min(burst, LEARNED_BURST * learned)
+    if max_requests >= UNLIMITED or state[RATE_CEILING] < UNLIMITED:
+        burst = min(burst, LEARNED_BURST * learned)
     at = max(
         start,
         last_at + (state[DEBT_REQUESTS] - burst) / rate,
@@ -194,6 +196,20 @@ def give_back(state: State, slot: int, tokens: float, made: float) -> None:
     """Undo a grant whose request never went out."""
     settle(state, slot, -1.0, -tokens)
     pace.forget_grant(state, made)
+
+
+def delay(state: State, grant: Grant, *, window: float, now: float) -> Grant:
+    """Write a grant down where its request really goes out: its sender woke up late.
+
+    Windows that hold both slots hold no more than before; those that hold only the new one get it from now on.
+    """
+    slot = math.floor(now / (window / SLOTS))
+    if slot <= grant.slot:
+        return grant
+    advance(state, slot)
+    charge(state, grant.slot, -1.0, -grant.tokens)
+    charge(state, slot, 1.0, grant.tokens)
+    return grant._replace(at=now, slot=slot)
 
 
 def is_overtaken(state: State, made: float) -> bool:

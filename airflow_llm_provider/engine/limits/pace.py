@@ -6,6 +6,10 @@ wait. A limit of N in w seconds that is used up at once shows as N accepted and 
 steadily shows as N accepted in the time gone by. So the rate is ``accepted / max(seconds, wait)``, and 3 % less is
 sent. Refusals that come in later belong to the same episode: they lower the count, not the rate a second time.
 
+Where limits are known, a refusal mostly means that requests arrived a little closer together than they were sent, or
+that others send on the account. Then the rate goes no lower than what the last window took, so that a handful of
+refusals in a row does not multiply.
+
 After the pause the learned rate holds and grows with the cube of time, as in TCP CUBIC: flat at first, doubled after
 ``RATE_CALM`` seconds. When the next refusal confirms the rate, that time doubles, so a steady endpoint is probed ever
 more seldom. An episode in which nothing was accepted says nothing about the rate: sending starts anew at a few
@@ -20,12 +24,14 @@ from airflow_llm_provider.engine.limits.state import (
     CYCLE_AT,
     CYCLE_GRANTS,
     EPISODE_CEILING,
+    EPISODE_FLOOR,
     EPISODE_GRANTS,
     EPISODE_PAUSE,
     EPISODE_RATE,
     EPISODE_REFUSED,
     EPISODE_SECONDS,
     FIRST_CALM,
+    KNOWN_CALM,
     LAST_AT,
     PAUSE_BEGAN,
     PAUSED_UNTIL,
@@ -34,6 +40,9 @@ from airflow_llm_provider.engine.limits.state import (
     RATE_CALM,
     RATE_CEILING,
     UNLIMITED,
+    USED_REQUESTS,
+    WINDOW,
+    span,
 )
 
 if TYPE_CHECKING:
@@ -119,20 +128,26 @@ def _begin_episode(state: State, known_rate: float, now: float) -> None:
     state[EPISODE_SECONDS] = max(0.0, now - state[CYCLE_AT])
     state[EPISODE_REFUSED] = state[EPISODE_PAUSE] = state[CYCLE_GRANTS] = 0.0
     state[PAUSE_BEGAN] = state[CYCLE_AT] = now
-    state[RATE_CALM] = min(state[RATE_CALM] * 2.0, LONGEST_CALM) if learned else FIRST_CALM
+    if known_rate < UNLIMITED:
+        state[EPISODE_FLOOR] = CAUTION * state[USED_REQUESTS] / span(state[WINDOW])
+        state[RATE_CALM] = KNOWN_CALM
+    else:
+        state[EPISODE_FLOOR] = 0.0
+        state[RATE_CALM] = min(state[RATE_CALM] * 2.0, LONGEST_CALM) if learned else FIRST_CALM
 
 
 def _learn(state: State) -> None:
     """Set the rate by what the episode has shown so far; more of its refusals may follow."""
-    before = state[EPISODE_RATE]
+    before, floor = state[EPISODE_RATE], state[EPISODE_FLOOR]
     accepted = state[EPISODE_GRANTS] - state[EPISODE_REFUSED]
     if accepted <= 0:
-        state[RATE_BASE] = BARREN_RATE
-        state[RATE_CEILING] = max(LOWEST_RATE, before * DEEPEST_CUT) if before < UNLIMITED else UNLIMITED
+        lowest = max(before * DEEPEST_CUT, floor, LOWEST_RATE) if before < UNLIMITED else UNLIMITED
+        state[RATE_BASE] = max(min(BARREN_RATE, lowest), floor)
+        state[RATE_CEILING] = lowest
         return
     rate = CAUTION * accepted / max(state[EPISODE_SECONDS], state[EPISODE_PAUSE], SHORTEST_CYCLE)
     if before < UNLIMITED:
-        rate = min(max(rate, before * DEEPEST_CUT), before * CAUTION)
+        rate = min(max(rate, before * DEEPEST_CUT, floor), before * CAUTION)
     state[RATE_BASE] = state[RATE_CEILING] = max(rate, LOWEST_RATE)
-    if rate < CONFIRMED * state[EPISODE_CEILING]:
+    if not floor and rate < CONFIRMED * state[EPISODE_CEILING]:
         state[RATE_CALM] = FIRST_CALM

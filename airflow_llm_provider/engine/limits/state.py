@@ -11,9 +11,9 @@ from typing import Protocol
 
 #: Slots that one window of time is cut into.
 SLOTS = 512
-#: Slots of slack: one because a window seldom begins where a slot begins, two for requests that travel at different
-#: speeds (0.4 % of the window: 0.23 s of a minute).
-GUARD = 3
+#: Slots of slack: one because a window seldom begins where a slot begins, the others for requests that travel at
+#: different speeds (0.8 % of the window: 0.47 s of a minute).
+GUARD = 5
 #: What that many slots up to any one hold together never exceeds the limit.
 HELD = SLOTS + GUARD
 #: Slots remembered. Older ones tell what had been used when an answer that took long was asked for.
@@ -47,6 +47,7 @@ FIELDS = (
     "EPISODE_PAUSE",
     "EPISODE_RATE",  # requests a second that were allowed when it was refused
     "EPISODE_CEILING",  # RATE_CEILING before it
+    "EPISODE_FLOOR",  # requests a second that the last window took, if limits are known
     "RATE_BASE",  # requests a second at RATE_AT; doubles until RATE_CEILING
     "RATE_CEILING",
     "RATE_AT",
@@ -80,6 +81,7 @@ FIELDS = (
     EPISODE_PAUSE,
     EPISODE_RATE,
     EPISODE_CEILING,
+    EPISODE_FLOOR,
     RATE_BASE,
     RATE_CEILING,
     RATE_AT,
@@ -99,6 +101,8 @@ FIELDS = (
 FIRST_RATE = 800.0
 #: Seconds until a learned rate has doubled by itself.
 FIRST_CALM = 60.0
+#: The same where limits are known: they bound the rate anyway.
+KNOWN_CALM = 20.0
 
 
 class State(Protocol):
