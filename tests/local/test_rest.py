@@ -114,7 +114,8 @@ class TestRuns:
         }
 
     @pytest.mark.parametrize(
-        ("stored", "value"), [('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), ('"text"', "text")]
+        ("stored", "value"),
+        [('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), ('"text"', "text"), ("file:///text", "file:///text")],
     )
     def test_an_xcom_is_decoded(self, server: Server, client: AirflowClient, stored, value) -> None:
         path = "GET /api/v2/dags/d/dagRuns/r/taskInstances/g.complete/xcomEntries/shard_state"

@@ -114,8 +114,11 @@ class TaskCalls(Calls):
             if error.status == NOT_FOUND:
                 return None
             raise
-        # Airflow keeps the JSON text and answers with it as a string.
-        return json.loads(value) if isinstance(value, str) else value
+        try:
+            # Some versions of Airflow answer with the JSON text that they keep, others with its value.
+            return json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            return value
 
     def log(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1) -> str:
         """Return a task's log, one JSON record per line.
