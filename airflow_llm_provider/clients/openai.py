@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OPENAI = "https://api.openai.com/v1"
 _PATH = "/chat/completions"
 _OK = 200
 _BAD_REQUEST = (400, 422)
@@ -41,7 +42,7 @@ _OTHER_CAP = {MAX_TOKENS: MAX_COMPLETION_TOKENS, MAX_COMPLETION_TOKENS: MAX_TOKE
 class OpenAIClient:
     """Sends requests to one endpoint with one key. Never retries, never waits, holds no state but its connections.
 
-    The SDK supplies the headers; requests go over connections of our own, since its ways there take two to six times
+    The SDK supplies the headers; requests go over connections of our own, since its ways there take two to ten times
     the processor time. One client serves one event loop.
 
     :param base_url: URL before ``/chat/completions``; ``None``: OpenAI's.
@@ -68,11 +69,11 @@ class OpenAIClient:
         key = (api_key or "").strip()
         if concurrency < 1:
             raise LLMInputError(f"concurrency is {concurrency}: give at least 1")
-        url, login = _split_login(_checked_url(base_url or "https://api.openai.com/v1"))
+        url, login = _split_login(_checked_url(base_url or _OPENAI))
         # Given or not, so that the SDK's environment variables have no say over the connection.
         own = {"Authorization": f"Bearer {key}" if key else login or Omit()}
         own |= {"OpenAI-Organization": organization or Omit(), "OpenAI-Project": project or Omit()}
-        sent = _merged(_sdk_headers(url), own, _checked_headers(headers or {}))
+        sent = _merged(_sdk_headers(), own, _checked_headers(headers or {}))
         self._connections = Connections(URL(_completions_url(url)), sent, limit=concurrency)
         self._redact = Redactor(key, login, *(headers or {}).values())
         self._epoch = epoch
@@ -136,7 +137,7 @@ def _checked_url(url: str) -> str:
     url = url.strip()
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in ("http", "https") and bool(URL(url).host) and parts.port != 0
     except ValueError:
         valid = False
     if not valid:
@@ -182,11 +183,11 @@ def _merged(*sources: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in merged.values() if not isinstance(value, Omit)}
 
 
-def _sdk_headers(url: str) -> Mapping[str, Any]:
+def _sdk_headers() -> Mapping[str, Any]:
     """Return the headers that the SDK sends of itself, by an SDK client that will send nothing."""
     # A context without authorities: loading them takes the time of a hundred requests.
     nowhere = DefaultAsyncHttpxClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False)
-    return AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=nowhere).default_headers
+    return AsyncOpenAI(base_url=_OPENAI, api_key="none", max_retries=0, http_client=nowhere).default_headers
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

@@ -261,7 +261,15 @@ class TestSecrets:
 
 class TestConstruction:
     @pytest.mark.parametrize(
-        "url", ["localhost:8000/v1", "ftp://host/v1", "http://", "https://host:99999/v1", "nonsense"]
+        "url",
+        [
+            "localhost:8000/v1",
+            "ftp://host/v1",
+            "http://",
+            "https://host:99999/v1",
+            "nonsense",
+            r"http://host\x/v1",
+        ],
     )
     def test_a_url_that_is_none_is_refused(self, url):
         with pytest.raises(LLMInputError, match="base URL must be an http or https URL"):
