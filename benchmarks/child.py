@@ -19,8 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_llm_provider.testing.scripted_server import ScriptedServer
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from airflow_llm_provider.testing.scripted_server import EndpointOptions
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SAMPLE_SECONDS = 0.02
@@ -108,6 +112,11 @@ def use_threads() -> None:
     """Start threads instead of processes from now on: to show that a benchmark works."""
     global _in_threads  # noqa: PLW0603 -- a process is either a measurement or a trial
     _in_threads = True
+
+
+def serve(options: EndpointOptions) -> ScriptedServer:
+    """Make the model server, in a process of its own; use it as a context manager."""
+    return ScriptedServer(options=options, own_process=not _in_threads)
 
 
 def start(target: str, **arguments: Any) -> Child | Thread:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.testing.scripted_server import EndpointOptions, ScriptedServer
+from airflow_llm_provider.testing.scripted_server import EndpointOptions
 from benchmarks import child, tickets
 from benchmarks.report import Report, options, rounded
 
@@ -41,9 +41,7 @@ def ours(*, rows: int, base_url: str) -> dict[str, Any]:
 def compare(rows: int, runs: int) -> dict[str, Any]:
     """Run ours and the bare loop by turns."""
     mine, bare = [], []
-    with ScriptedServer(
-        options=EndpointOptions(latency=LATENCY, full_records=False), own_process=True
-    ) as server:
+    with child.serve(EndpointOptions(latency=LATENCY, full_records=False)) as server:
         for _ in range(runs):
             mine.append(child.call("benchmarks.engine:ours", rows=rows, base_url=server.base_url))
             bare.append(

@@ -45,9 +45,7 @@ def kill_and_finish(target: str, points: Sequence[int], **arguments: Any) -> lis
     """
     paid: list[list[str]] = []
     sent = 0
-    with ScriptedServer(
-        options=EndpointOptions(answer="hash", latency=LATENCY, full_records=False), own_process=True
-    ) as server:
+    with child.serve(EndpointOptions(answer="hash", latency=LATENCY, full_records=False)) as server:
         arguments["base_url"] = server.base_url
         for point in points:
             process = child.Child(target, arguments)
@@ -107,7 +105,7 @@ def _wrong(found: pa.Table, answers: Sequence[str]) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     chosen = options("kill", __doc__, arguments, runs=1)
-    rows, kills, runs = (300, 1, 1) if chosen.quick else (2_000, 10, chosen.runs)
+    rows, kills, runs = (150, 1, 1) if chosen.quick else (2_000, 10, chosen.runs)
     found: list[dict[str, Any]] = []
     for run in range(runs):
         rng = random.Random(run)  # noqa: S311 -- where to kill, not a secret

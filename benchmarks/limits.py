@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_llm_provider import CompletionSpec
-from airflow_llm_provider.testing.scripted_server import AccountLimits, EndpointOptions, ScriptedServer
+from airflow_llm_provider.testing.scripted_server import AccountLimits, EndpointOptions
 from benchmarks import child
 from benchmarks.report import Report, options, rounded
 
@@ -130,7 +130,7 @@ def observe(limiter_url: str, wanted: Phase) -> dict[str, Any]:
     settings = EndpointOptions(answer="ok", latency=LATENCY, limits=served)
     with (
         TemporaryDirectory(prefix="limits-") as place,
-        ScriptedServer(options=settings, own_process=True) as server,
+        child.serve(settings) as server,
     ):
         shards = child.call("benchmarks.limits:split", rows=wanted.rows, destination=f"{place}/output")
         senders = [
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     chosen = options("limits", __doc__, arguments, runs=1)
     sizes: dict[str, Any] = (
-        {"requests": 50, "window": 0.5, "windows": 2}
+        {"requests": 20, "window": 0.2, "windows": 2}
         if chosen.quick
         else {"requests": 1_000, "window": 10.0, "windows": 4.5}
     )

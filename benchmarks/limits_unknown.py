@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.testing.scripted_server import AccountLimits, EndpointOptions, ScriptedServer
+from airflow_llm_provider.testing.scripted_server import AccountLimits, EndpointOptions
 from benchmarks import child, tickets
 from benchmarks.report import Report, options, rounded
 
@@ -28,9 +28,7 @@ def ours(*, rows: int, base_url: str) -> dict[str, Any]:
 def observe(target: str, rows: int, **arguments: Any) -> dict[str, Any]:
     """Run one client against a server of its own and tell what both saw."""
     limits = AccountLimits(requests=PER_SECOND, window=1.0, announce=False, retry_after="1")
-    with ScriptedServer(
-        options=EndpointOptions(latency=LATENCY, limits=limits, full_records=False), own_process=True
-    ) as server:
+    with child.serve(EndpointOptions(latency=LATENCY, limits=limits, full_records=False)) as server:
         found = child.call(target, rows=rows, base_url=server.base_url, **arguments)
         stats = server.stats()
     return {
@@ -48,7 +46,7 @@ def _median(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     chosen = options("limits_unknown", __doc__, arguments, runs=3)
-    rows, runs = (150, 1) if chosen.quick else (1_000, chosen.runs)
+    rows, runs = (110, 1) if chosen.quick else (1_000, chosen.runs)
     mine, naive = [], []
     for _ in range(runs):
         mine.append(observe("benchmarks.limits_unknown:ours", rows))

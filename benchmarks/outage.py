@@ -9,7 +9,7 @@ import urllib.request
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.testing.scripted_server import EndpointOptions, Rule, ScriptedServer
+from airflow_llm_provider.testing.scripted_server import EndpointOptions, Rule
 from benchmarks import bare_loop, child, tickets
 from benchmarks.report import Report, options, rounded
 
@@ -56,18 +56,17 @@ def begin(base_url: str, after: float, outage: float) -> float:
 
 def observe(target: str, rows: int, *, after: float, outage: float) -> dict[str, Any]:
     """Run one client through an outage and tell what the server saw."""
-    with ScriptedServer(
-        options=EndpointOptions(latency=LATENCY, full_records=False), own_process=True
-    ) as server:
+    with child.serve(EndpointOptions(latency=LATENCY, full_records=False)) as server:
         found = child.call(target, rows=rows, base_url=server.base_url, after=after, outage=outage)
         requests = server.requests
     failed = [request for request in requests if request.status == 503]
+    began_at = found["began_at"] + after
     return {
         "lost": rows - found["succeeded"],
         "wasted": len(failed),
         "seconds": rounded(found["seconds"]),
-        "answered_before": sum(request.answered and request.at < failed[0].at for request in requests),
-        "full_speed_after": _full_speed_after(requests, found["began_at"] + after + outage),
+        "answered_before": sum(request.answered and request.at < began_at for request in requests),
+        "full_speed_after": _full_speed_after(requests, began_at + outage),
     }
 
 
@@ -88,9 +87,9 @@ def _full_speed_after(requests: Sequence[RecordedRequest], recovered_at: float) 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     chosen = options("outage", __doc__, arguments, runs=3)
-    rows, runs = (400, 1) if chosen.quick else (1_000, chosen.runs)
+    rows, runs = (200, 1) if chosen.quick else (1_000, chosen.runs)
     # Seconds to the outage, in which about half of the rows are answered, and of the outage.
-    times = {"after": 0.8, "outage": 0.3} if chosen.quick else {"after": 2.0, "outage": 20.0}
+    times = {"after": 0.3, "outage": 0.2} if chosen.quick else {"after": 2.0, "outage": 20.0}
     mine, theirs = [], []
     for _ in range(runs):
         mine.append(observe("benchmarks.outage:ours", rows, **times))
