@@ -6,7 +6,7 @@ callers are served in the order in which they asked.
 
 The maths, for a limit L in a window of W seconds (requests and tokens alike):
 
-* Debts are paid at ``L / span`` with ``span = W * 515 / 512``, so the bucket alone lets ``burst + 0.994 L`` plus one
+* Debts are paid at ``L / span`` with ``span = W * 517 / 512``, so the bucket alone lets ``burst + 0.99 L`` plus one
   request through in a window: smooth, without a rush at the start of each window, but not exact.
 * :mod:`~airflow_llm_provider.engine.limits.window` is exact: no half-open window of W seconds ever holds more than L,
   whatever the burst, the sizes and the corrections. Once the burst is spent, debts keep the pace and the ledger
@@ -16,7 +16,7 @@ The maths, for a limit L in a window of W seconds (requests and tokens alike):
 * The ledger counts what is reserved, so an answer longer than what was reserved for it can take its window above L.
   :mod:`~airflow_llm_provider.engine.limits.output` keeps that from happening, and ``reserve="cap"`` rules it out.
 
-At full load that is 99.4 % of L in any window, unless requests are so large against L that whole ones do not fill it.
+At full load that is 99 % of L in any window, unless requests are so large against L that whole ones do not fill it.
 """
 
 from __future__ import annotations
@@ -154,13 +154,7 @@ def take(
     if paused_until > now + horizon:
         return Later(paused_until, now, paused=True)
     start = max(now, last_at, paused_until)
-    span = terms.window * HELD / SLOTS
-    learned = pace.rate_at(state, start)
-    rate, token_rate = min(max_requests / span, learned), max_tokens / span
-    burst = terms.burst - 1.0 if terms.burst else BURST_SHARE * max_requests
-    token_burst = burst * tokens if terms.burst else BURST_SHARE * max_tokens
-    if max_requests >= UNLIMITED or state[RATE_CEILING] < UNLIMITED:
-        burst = min(burst, LEARNED_BURST * learned)
+    rate, burst, token_rate, token_burst = _steady(state, terms, (max_requests, max_tokens), tokens, start)
     at = max(
         start,
         last_at + (state[DEBT_REQUESTS] - burst) / rate,
@@ -183,6 +177,20 @@ def take(
     state[LAST_AT] = at
     charge(state, slot, 1.0, tokens)
     return Grant(at, slot, tokens, now)
+
+
+def _steady(
+    state: State, terms: Terms, maxima: tuple[float, float], tokens: float, when: float
+) -> tuple[float, float, float, float]:
+    """Return the rate at which debts of requests are paid and the debt that may stand, and both for tokens."""
+    max_requests, max_tokens = maxima
+    span = terms.window * HELD / SLOTS
+    learned = pace.rate_at(state, when)
+    burst = terms.burst - 1.0 if terms.burst else BURST_SHARE * max_requests
+    token_burst = burst * tokens if terms.burst else BURST_SHARE * max_tokens
+    if max_requests >= UNLIMITED or state[RATE_CEILING] < UNLIMITED:
+        burst = min(burst, LEARNED_BURST * learned)
+    return min(max_requests / span, learned), burst, max_tokens / span, token_burst
 
 
 def settle(state: State, slot: int, requests: float, tokens: float) -> None:

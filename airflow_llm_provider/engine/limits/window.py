@@ -5,7 +5,7 @@ with requests that are large against the limit, or with capacity given back late
 limit. So every grant is also written down in its slot of time, and a request goes into the first slot at which the
 ``HELD`` slots up to it hold no more than the limit, itself included. Any window of W seconds touches at most
 ``SLOTS + 1`` slots, fewer than ``HELD``, hence holds no more than the limit. At full load a limit is used to
-``SLOTS / HELD`` = 99.4 %.
+``SLOTS / HELD`` = 99 %: the rest is slack for requests that travel at different speeds.
 
 Corrections go to the slot in which the request was granted, so capacity that one window did not use is never carried
 into another. All amounts are whole numbers, so sums in floating point stay exact.
