@@ -18,10 +18,17 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
     In the calling thread when it can, since only the main thread hears of Airflow's timeouts.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _loop_is_running():
         return asyncio.run(coroutine)
     context = contextvars.copy_context()
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(context.run, asyncio.run, coroutine).result()
+
+
+def _loop_is_running() -> bool:
+    # Apart, so that no error of the coroutine carries this one as its context into a task's log.
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
