@@ -13,7 +13,6 @@ import pytest
 
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
 from tests.system.scenes import facts, scenes
-from tests.system.stage import SharedClient
 
 __all__ = ["facts", "scenes"]
 
@@ -40,8 +39,9 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
     """A running Airflow over `dags_folder`; DAG files can import what lies in this repository."""
     repository = Path(__file__).parents[2]
     path = os.pathsep.join(part for part in (str(repository), os.environ.get("PYTHONPATH", "")) if part)
+    env = {"PYTHONPATH": path, "LLM_DATA": f"file://{system_home / 'data'}", "LLM_MODEL": "scripted"}
     with LocalAirflow(
-        system_home / "airflow", dags_folder, env={"PYTHONPATH": path}, parallelism=6, triggerer=False
+        system_home / "airflow", dags_folder, env=env, parallelism=6, triggerer=False
     ) as running:
         yield running
 
@@ -49,7 +49,7 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
 @pytest.fixture(scope="session")
 def client(airflow: LocalAirflow) -> Iterator[AirflowClient]:
     """REST client of the session's Airflow."""
-    with SharedClient(airflow.url) as connected:
+    with airflow.client() as connected:
         yield connected
 
 

@@ -54,7 +54,7 @@ def scenes(
         with staged(scene.__name__, airflow, system_home) as stage:
             return scene(stage)
 
-    pool = ThreadPoolExecutor(len(wanted), thread_name_prefix="scene")
+    pool = ThreadPoolExecutor(max(1, len(wanted)), thread_name_prefix="scene")
     yield {scene: pool.submit(play, scene) for scene in wanted}
     # A scenario that still waits sees Airflow go, and ends.
     pool.shutdown(wait=False, cancel_futures=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,17 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_llm_provider.dataset import read_results
-from airflow_llm_provider.local import AirflowClient
 from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import ScriptedServer
 from airflow_llm_provider.xcom import RunSummary, ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from airflow_llm_provider.local import LocalAirflow
+    from airflow_llm_provider.local import AirflowClient, LocalAirflow
     from airflow_llm_provider.local.rest import TaskInstance
     from airflow_llm_provider.testing.scripted_server import RecordedRequest
 
@@ -35,21 +34,6 @@ ROW_TEXT = "confidential-4e8d21"
 _SECONDS = 300.0
 #: All scenarios ask the same API server, which also serves the tasks.
 _POLL = 1.0
-
-
-class SharedClient(AirflowClient):
-    """One of many clients of the same Airflow.
-
-    Changes are made one at a time: on SQLite Airflow's API server waits for ever when two meet, as no people do.
-    """
-
-    _changing = threading.Lock()
-
-    def call(self, method: str, path: str, *, body: Any = None, **params: Any) -> Any:
-        if method == "GET":
-            return super().call(method, path, body=body, **params)
-        with self._changing:
-            return super().call(method, path, body=body, **params)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +98,23 @@ class Run:
         return self.client.log(
             self.dag_id, self.run_id, f"{self.group}.{task}", map_index=index, try_number=try_number
         )
+
+    def traces(self) -> dict[str, str]:
+        """Everything that a person can read of the run: its tasks with their rendered fields, XComs and logs."""
+        path = f"/dags/{self.dag_id}/dagRuns/{self.run_id}"
+        instances = self.client.call("GET", f"{path}/taskInstances")["task_instances"]
+        found = {"task instances": json.dumps(instances)}
+        for entry in self.client.call("GET", f"{path}/taskInstances/~/xcomEntries")["xcom_entries"]:
+            name, task_id, index = entry["key"], entry["task_id"], entry["map_index"]
+            value = self.client.xcom(self.dag_id, self.run_id, task_id, key=name, map_index=index)
+            found[f"XCom {name} of {task_id}[{index}]"] = json.dumps(value)
+        for ti in instances:
+            for number in range(1, ti["try_number"] + 1):
+                log = self.client.log(
+                    self.dag_id, self.run_id, ti["task_id"], map_index=ti["map_index"], try_number=number
+                )
+                found[f"log {number} of {ti['task_id']}[{ti['map_index']}]"] = log
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,11 +215,16 @@ def echoes(texts: Sequence[str]) -> list[str]:
     return [f"echo: Ticket: {text}" for text in texts]
 
 
+def leaks(traces: Mapping[str, str]) -> list[str]:
+    """Names of the traces in which something planted is found."""
+    return [name for name, text in traces.items() if API_KEY in text or ROW_TEXT in text]
+
+
 @contextmanager
 def staged(name: str, airflow: LocalAirflow, home: Path) -> Iterator[Stage]:
     """Set a stage up, with a connection whose key must not leak."""
     folder = home / name
     folder.mkdir()
-    with ScriptedServer() as server, SharedClient(airflow.url) as client:
+    with ScriptedServer() as server, airflow.client() as client:
         client.put_connection(name, conn_type="llm", host=server.base_url, password=API_KEY)
         yield Stage(name=name, airflow=airflow, client=client, folder=folder, server=server)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.testing.scripted_server import Rule
-from tests.system.stage import API_KEY, ROW_TEXT, SYSTEM, answered, asked, echoes, rows
+from tests.system.stage import API_KEY, ROW_TEXT, SYSTEM, answered, asked, echoes, leaks, rows
 
 if TYPE_CHECKING:
     from airflow_llm_provider.local.rest import TaskInstance
@@ -25,6 +25,7 @@ class Facts:
     failed: str
     tasks: dict[tuple[str, int], TaskInstance]
     state: ShardState
+    traces: dict[str, str]
     requests: list[RecordedRequest]
     results: dict[str, bytes]
     cleared: set[tuple[str, int]]
@@ -43,7 +44,7 @@ def one_of_five_shards_fails(stage: Stage) -> Facts:
     stage.server.script(Rule(contains=ROWS[5], status=500, body=refusal))
     run = stage.run("strict", rows_per_shard=2)
     failed, tasks, state = run.end(), run.tasks(), run.shard_state(2, failed=True)
-    results = stage.results()
+    traces, results = run.traces(), stage.results()
     requests = stage.heal()
 
     cleared = run.clear("complete", 2)
@@ -53,6 +54,7 @@ def one_of_five_shards_fails(stage: Stage) -> Facts:
         failed=failed,
         tasks=tasks,
         state=state,
+        traces=traces,
         requests=requests,
         results=results,
         cleared=cleared,
@@ -91,6 +93,11 @@ class TestOneOfFiveShardsFails:
         assert sum(state.errors.values()) == 1
         assert state.message is not None
         assert "failure_threshold" in state.message
+
+    def test_no_row_text_and_no_key_can_be_read_in_airflow(self, facts: Facts) -> None:
+        assert {"XCom shard_state of ask.complete[2]", "log 1 of ask.complete[2]"} <= facts.traces.keys()
+        assert len([name for name in facts.traces if name.startswith("log")]) == 6
+        assert leaks(facts.traces) == []
 
     def test_A17_the_grid_shows_every_shard_by_its_label_also_the_failed_one(self, facts: Facts) -> None:
         labels = [ti.label for key, ti in sorted(facts.tasks.items()) if key[0] == "complete"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.testing.scripted_server import Rule
-from tests.system.stage import API_KEY, SYSTEM, asked, rows
+from tests.system.stage import API_KEY, SYSTEM, asked, leaks, rows
 
 if TYPE_CHECKING:
     from airflow_llm_provider.local.rest import TaskInstance
@@ -18,6 +18,8 @@ pytestmark = SYSTEM
 
 SHARDS = (rows(0, 1, 2), rows(3, 4, 5))
 
+LOGS = ("log 1 of ask.complete[0]", "log 1 of ask.complete[1]")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -26,7 +28,7 @@ class Facts:
     tasks: dict[tuple[str, int], TaskInstance]
     requests: list[RecordedRequest]
     states: list[ShardState]
-    logs: list[str]
+    traces: dict[str, str]
 
 
 def refused(stage: Stage, *, status: int, **error: Any) -> Facts:
@@ -39,7 +41,7 @@ def refused(stage: Stage, *, status: int, **error: Any) -> Facts:
         tasks=run.tasks(),
         requests=stage.server.requests,
         states=[run.shard_state(index, failed=True) for index in (0, 1)],
-        logs=[run.log("complete", index=index) for index in (0, 1)],
+        traces=run.traces(),
     )
 
 
@@ -56,6 +58,9 @@ class FailsAtOnce:
         for shard in SHARDS:
             assert len(set(asked(facts.requests)) & set(shard)) <= 1
         assert 1 <= len(facts.requests) <= 2
+
+    def test_no_row_text_and_no_key_can_be_read_in_airflow(self, facts: Facts) -> None:
+        assert leaks(facts.traces) == []
 
     def test_its_state_sums_and_nothing_was_answered(self, facts: Facts) -> None:
         for state in facts.states:
@@ -74,7 +79,7 @@ class TestWrongKey(FailsAtOnce):
     scene = staticmethod(wrong_key)
 
     def test_the_log_says_what_to_do(self, facts: Facts) -> None:
-        for log in facts.logs:
+        for log in (facts.traces[name] for name in LOGS):
             assert "does not accept the key" in log
             assert "Check the key, the organisation and the project of the connection" in log
 
@@ -93,6 +98,6 @@ class TestAccountWithoutCredit(FailsAtOnce):
     scene = staticmethod(account_without_credit)
 
     def test_C1_the_log_says_what_to_do(self, facts: Facts) -> None:
-        for log in facts.logs:
+        for log in (facts.traces[name] for name in LOGS):
             assert "no credit left" in log
             assert "billing settings; waiting does not help" in log
