@@ -84,6 +84,11 @@ class AdaptiveConcurrency:
         self.in_flight += 1
         return self.in_flight
 
+    def hold(self) -> None:
+        """Stay at the ceiling from now on: somebody else knows what the endpoint takes."""
+        self.limit = float(self.config.ceiling)
+        self._cut_at = math.inf
+
     def withdraw(self) -> None:
         """Count a request no longer that did not go out."""
         self.in_flight -= 1
@@ -120,10 +125,14 @@ class AdaptiveConcurrency:
 
 
 class AdaptiveGate:
-    """Keeps requests in flight below the limit; implements :class:`~airflow_llm_provider.engine.gate.Gate`."""
+    """Keeps requests in flight below the limit; implements :class:`~airflow_llm_provider.engine.gate.Gate`.
 
-    def __init__(self, config: AdaptiveConfig) -> None:
+    :param auto: whether to leave it to the limiter once the endpoint has stated its limits.
+    """
+
+    def __init__(self, config: AdaptiveConfig, *, auto: bool = False) -> None:
         self.concurrency = AdaptiveConcurrency(config)
+        self._auto = auto
         self._latency = 1.0
         self._busy: dict[int, int] = {}
 
@@ -152,3 +161,10 @@ class AdaptiveGate:
             now=now,
             retried=attempt.attempt > 1,
         )
+        if (
+            self._auto
+            and attempt.rate is not None
+            and (attempt.rate.limit_requests or attempt.rate.limit_tokens)
+        ):
+            self._auto = False
+            self.concurrency.hold()

@@ -1,22 +1,43 @@
-"""The way out: a request passes the limiter and the gates, or waits, or is turned away."""
+"""The way out: a request gets a route, passes its limiter and the gates, or waits, or is turned away."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.events import Waiting, WaitReason
-from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost
+from airflow_llm_provider.engine.call import CallError, FailureKind
+from airflow_llm_provider.engine.events import AccountLost, Waiting, WaitReason
+from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost, CostExceedsLimitError
 from airflow_llm_provider.engine.terminal import halted_error
 from airflow_llm_provider.errors import LLMRetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Event
-    from airflow_llm_provider.engine.gate import Gate
-    from airflow_llm_provider.engine.limiter import Limiter, Reservation
+    from airflow_llm_provider.engine.exchange import Exchange
+    from airflow_llm_provider.engine.gate import Gate, Passage
+    from airflow_llm_provider.engine.lane import Lane
+    from airflow_llm_provider.engine.limiter import Reservation
+    from airflow_llm_provider.engine.routing import Routing
+    from airflow_llm_provider.errors import LLMError
+
+#: Waits no longer than this are not worth another route, in seconds: a limiter spaces requests out by such.
+_SHORT = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may go out now.
+
+    :param request: as it is sent on this lane.
+    """
+
+    lane: Lane
+    request: Request
+    reservation: Reservation
 
 
 class Admission:
@@ -24,64 +45,115 @@ class Admission:
 
     The gates are asked last, when the request could go out at this moment: a breaker that opened while a request
     waited for capacity still holds it back, and then the capacity is given back.
+
+    :param gates: asked after those of the route.
     """
 
     def __init__(
         self,
-        limiter: Limiter,
+        routing: Routing,
         gates: Sequence[Gate],
         *,
         clock: Clock,
         max_wait: float | None,
         emit: Callable[[Event], None],
     ) -> None:
-        self._limiter = limiter
+        self._routing = routing
         self._gates = tuple(gates)
         self._clock = clock
         self._max_wait = max_wait
         self._emit = emit
+        #: Seconds that requests, taken together, spent on their way through here.
+        self.waited_seconds = 0.0
 
-    async def admit(self, request: Request) -> Reservation:
+    async def admit(self, request: Request) -> Admitted:
         """Wait until ``request`` may go out.
 
         :raises CostExceedsLimitError: when it never may.
         :raises LLMError: when a gate ends the run, the wait is too long to hold pool slots for it, or somebody else
             on the account met a failure that everyone would meet.
         """
-        try:
-            return await self._admit(request)
-        except AccountHaltedError as error:
-            raise halted_error(error) from error
-
-    async def withdraw(self, request: Request, reservation: Reservation) -> None:
-        """Undo the admission of a request that was not sent after all."""
-        now = self._clock.monotonic()
-        for gate in self._gates:
-            gate.withdraw(request, now=now)
-        await self._limiter.cancel(reservation)
-
-    async def _admit(self, request: Request) -> Reservation:
         cost = Cost(
             tokens=request.prompt_tokens + request.max_output_tokens, output_cap=request.max_output_tokens
         )
+        began = self._clock.monotonic()
+        too_small: dict[Lane, CostExceedsLimitError] = {}
         while True:
-            reservation = await self._limiter.reserve(cost)
-            if not reservation.wait and not self._gates:
-                return reservation
+            lane = self._routing.pick(self._clock.monotonic(), too_small)
+            if lane is None:
+                raise next(reversed(too_small.values()), self._routing.final)
+            lane.waiting += 1
             try:
-                await self._await_capacity(request, reservation)
-                held = self._pass_gates(request)
-            except BaseException:
-                await self._limiter.cancel(reservation)
-                raise
-            if not held:
-                return reservation
-            await self._limiter.cancel(reservation)
-            await self._wait(request, WaitReason.GATE, held)
+                admitted = await self._try(lane, request, cost, too_small)
+            except CostExceedsLimitError as error:
+                too_small[lane] = error
+                continue
+            except AccountHaltedError as error:
+                self.lose(lane, halted_error(error, account=lane.route.name))
+                continue
+            finally:
+                lane.waiting -= 1
+            if admitted is not None:
+                self.waited_seconds += self._clock.monotonic() - began
+                return admitted
 
-    async def _await_capacity(self, request: Request, reservation: Reservation) -> None:
+    async def withdraw(self, admitted: Admitted) -> None:
+        """Undo the admission of a request that was not sent after all."""
+        now = self._clock.monotonic()
+        for gate in (*admitted.lane.gates, *self._gates):
+            gate.withdraw(admitted.request, now=now)
+        await admitted.lane.limiter.cancel(admitted.reservation)
+
+    def wait_after(self, exchange: Exchange, wait: float | None) -> float | None:
+        """Return how long a row is to wait by itself: not for its account's pause when there are other accounts."""
+        paused = isinstance(exchange.result, CallError) and exchange.result.kind is FailureKind.RATE_LIMITED
+        return 0.0 if wait and paused and self._routing.only is None else wait
+
+    def lose(self, lane: Lane, error: LLMError) -> None:
+        """Send nothing on ``lane`` any more.
+
+        :raises LLMError: when no other is left.
+        """
+        known = lane.lost is not None
+        left = self._routing.lose(lane, error)
+        if left is not None:
+            raise left
+        if not known:
+            self._emit(AccountLost(account=lane.route.name, reason=str(error)))
+
+    async def _try(
+        self, lane: Lane, request: Request, cost: Cost, too_small: Collection[Lane]
+    ) -> Admitted | None:
+        """Get the request out on ``lane``; ``None``: the choice of a lane is to be made anew."""
+        sent = lane.as_sent(request)
+        reservation = await lane.limiter.reserve(cost)
+        if not reservation.wait and not lane.gates and not self._gates:
+            return Admitted(lane, sent, reservation)
+        try:
+            held = None
+            if await self._await_capacity(lane, request, reservation, too_small) and lane.lost is None:
+                held = self._pass_gates(lane, sent, too_small)
+        except BaseException:
+            await lane.limiter.cancel(reservation)
+            raise
+        if held == 0:
+            return Admitted(lane, sent, reservation)
+        await lane.limiter.cancel(reservation)
+        if held is not None:
+            await self._wait(request, WaitReason.GATE, held)
+        return None
+
+    async def _await_capacity(
+        self, lane: Lane, request: Request, reservation: Reservation, too_small: Collection[Lane]
+    ) -> bool:
+        """Wait until the limiter lets the request pass; return early, with False, when another lane would."""
         wait = reservation.wait
         while wait > 0:
+            if wait > _SHORT:
+                now = self._clock.monotonic()
+                lane.cool(now + wait, WaitReason.LIMIT)
+                if self._routing.has_other(lane, now, too_small):
+                    return False
             if self._max_wait is not None and wait > self._max_wait:
                 raise LLMRetryableError(
                     f"The account's limits hold back requests for {wait:.0f} s, longer than max_limit_wait "
@@ -89,21 +161,38 @@ class Admission:
                     retry_after=wait,
                 )
             await self._wait(request, WaitReason.LIMIT, wait)
-            wait = await self._limiter.recheck(reservation)
+            wait = await lane.limiter.recheck(reservation)
+        return True
 
-    def _pass_gates(self, request: Request) -> float:
-        """Return 0 when every gate lets the request pass, else how long to wait."""
+    def _pass_gates(self, lane: Lane, request: Request, too_small: Collection[Lane]) -> float | None:
+        """Return 0 when every gate lets the request pass, else how long to wait; ``None``: try another lane."""
         now = self._clock.monotonic()
-        for position, gate in enumerate(self._gates):
+        passed: list[Gate] = []
+        for gate in (*lane.gates, *self._gates):
             passage = gate.admit(request, now=now)
             if passage.stop is None and not passage.wait:
+                passed.append(gate)
                 continue
-            for passed in self._gates[:position]:
-                passed.withdraw(request, now=now)
+            for earlier in passed:
+                earlier.withdraw(request, now=now)
+            if len(passed) < len(lane.gates):
+                return self._held_by_lane(lane, passage, now, too_small)
+            if self._routing.avoids(lane):
+                return None
             if passage.stop is not None:
                 raise passage.stop
             return passage.wait
         return 0.0
+
+    def _held_by_lane(
+        self, lane: Lane, passage: Passage, now: float, too_small: Collection[Lane]
+    ) -> float | None:
+        """Act on what a lane's own gate said; return how long to wait, ``None``: try another lane."""
+        if passage.stop is not None:
+            self.lose(lane, passage.stop)
+            return None
+        lane.cool(now + passage.wait, WaitReason.GATE)
+        return None if self._routing.has_other(lane, now, too_small) else passage.wait
 
     async def _wait(self, request: Request, reason: WaitReason, seconds: float) -> None:
         self._emit(Waiting(index=request.index, reason=reason, seconds=seconds))

@@ -26,6 +26,8 @@ from airflow_llm_provider.engine.verdict import Verdict
 from airflow_llm_provider.errors import LLMInputError, LLMRetryableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.events import AttemptFinished
 
@@ -94,6 +96,8 @@ class Breaker:
         self.opened_at: float | None = None
         #: Counts every opening; a verdict counts only within the round in which its request was admitted.
         self.round = 0
+        #: Hears when it opens, and when it closes again; not of the probes between.
+        self.on_change: Callable[[CircuitState], None] | None = None
         self._break_until = -math.inf
         self._probing = False
         self._samples: deque[tuple[float, bool]] = deque()
@@ -147,16 +151,21 @@ class Breaker:
         return seen >= self.config.minimum_throughput and self._dropped >= self.config.failure_ratio * seen
 
     def _open(self, now: float) -> None:
+        began = self.opened_at is None
         self.state = CircuitState.OPEN
         self.opened_at = now if self.opened_at is None else self.opened_at
         self._break_until = now + self.config.break_duration
         self.round += 1
+        if began and self.on_change is not None:
+            self.on_change(self.state)
 
     def _close(self) -> None:
         self.state = CircuitState.CLOSED
         self.opened_at = None
         self._samples.clear()
         self._dropped = self._streak = 0
+        if self.on_change is not None:
+            self.on_change(self.state)
 
 
 class BreakerGate:

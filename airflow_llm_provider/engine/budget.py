@@ -139,6 +139,7 @@ class BudgetGate:
     """Keeps a run within its budget; implements :class:`~airflow_llm_provider.engine.gate.Gate`.
 
     :param price: US dollars of a request by model and tokens; ``None`` when unknown.
+    :param patience: seconds for which a request that does not fit waits for other processes to give something back.
     :param on_share: hears the used share when it first reaches ``warn_share``, and when it first reaches
         ``fallback_share``.
     """
@@ -149,11 +150,13 @@ class BudgetGate:
         book: AccountBook,
         *,
         price: Callable[[str | None, Usage], float | None] | None = None,
+        patience: float = 0.0,
         on_share: Callable[[float], None] | None = None,
     ) -> None:
         self._config = config
         self._book = book
         self._price = price
+        self._patience = patience
         self._on_share = on_share
         self._limit = Spent(
             tokens=_TOKENS_WITHOUT_END if config.max_tokens_total is None else config.max_tokens_total,
@@ -161,15 +164,16 @@ class BudgetGate:
         )
         self._reserved: dict[int, Spent] = {}
         self._told = 0.0
+        self._full_since: float | None = None
         #: Spent and reserved by the whole run, as last heard.
         self.spent = Spent()
 
     @property
     def fallback(self) -> bool:
         """Whether a cheaper model is to be used from now on, if there is one."""
-        return self._config.share(self.spent) >= self._config.fallback_share
+        return self._full_since is not None or self._config.share(self.spent) >= self._config.fallback_share
 
-    def admit(self, request: Request, *, now: float) -> Passage:  # noqa: ARG002 -- the protocol's
+    def admit(self, request: Request, *, now: float) -> Passage:
         """Reserve the most that the request can cost, wait for others to give something back, or end the run."""
         try:
             worst = self._cost(
@@ -181,9 +185,11 @@ class BudgetGate:
         fits, self.spent = self._book.reserve(worst, limit=self._limit)
         if fits:
             self._reserved[request.index] = worst
+            self._full_since = None
             self._tell()
             return PASS
-        if self._reserved:
+        self._full_since = now if self._full_since is None else self._full_since
+        if self._reserved or now < self._full_since + self._patience:
             return Passage(wait=_ASK_AGAIN)
         return Passage(stop=LLMBudgetError(self._used_up(worst)))
 

@@ -197,6 +197,7 @@ class Outcome:
     :param cost_usd: US dollars for all attempts; ``None``: unknown.
     :param attempts: requests sent for the row.
     :param latency_ms: milliseconds of the last attempt.
+    :param account: name of the account that the last attempt went out on.
     """
 
     index: int
@@ -212,3 +213,4 @@ class Outcome:
     attempts: int = 0
     latency_ms: float | None = None
     request_id: str | None = None
+    account: str | None = None

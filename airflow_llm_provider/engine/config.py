@@ -23,6 +23,8 @@ class EngineConfig:
         mostly shows within it and then costs one request, not ``concurrency``. 0: no probe.
     :param max_limit_wait: seconds; a limiter or a pause that holds a request back for longer ends the run as
         retryable, so that nobody holds pool slots meanwhile. ``None``: wait as long as it takes.
+    :param max_same_rejections: rows that may be rejected from the very first one on, all with one code, before that is
+        taken for a fault of the request. ``None``: any number.
     """
 
     concurrency: int = 16
@@ -32,6 +34,7 @@ class EngineConfig:
     drain_grace: float = 15.0
     probe_window: float = 0.25
     max_limit_wait: float | None = 900.0
+    max_same_rejections: int | None = 10
 
     def __post_init__(self) -> None:
         if (
@@ -41,6 +44,11 @@ class EngineConfig:
         ):
             raise LLMInputError(
                 f"EngineConfig.concurrency is {self.concurrency!r}: give a whole number of at least 1"
+            )
+        most = self.max_same_rejections
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise LLMInputError(
+                f"EngineConfig.max_same_rejections is {most!r}: give a whole number of at least 1, or None"
             )
         if not _is_seconds(self.timeout) or self.timeout == 0:
             raise LLMInputError(

@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.engine.call import FailureKind
+    from airflow_llm_provider.engine.breaker import CircuitState
+    from airflow_llm_provider.engine.call import FailureKind, RateHint
     from airflow_llm_provider.engine.status import RowStatus
     from airflow_llm_provider.engine.usage import Usage
     from airflow_llm_provider.engine.verdict import Verdict
@@ -48,6 +49,7 @@ class AttemptFinished:
     :param latency: seconds from sending to the answer.
     :param usage: tokens billed; ``None``: not reported.
     :param cost_usd: US dollars; ``None``: unknown.
+    :param rate: what the endpoint said about its limits.
     """
 
     index: int
@@ -59,6 +61,7 @@ class AttemptFinished:
     latency: float = 0.0
     usage: Usage | None = None
     cost_usd: float | None = None
+    rate: RateHint | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +75,43 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paused:
-    """The endpoint refused a request for its rate: everyone is held back for ``seconds``."""
+    """The endpoint refused a request for its rate: everyone on the account is held back for ``seconds``."""
 
     seconds: float
+    account: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreakerChanged:
+    """A breaker opened, because the endpoint does not answer, or closed again.
+
+    :param model: model of a fallback; ``None``: the one that was asked for.
+    """
+
+    state: CircuitState
+    account: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountLost:
+    """Nothing is sent on an account any more; others go on.
+
+    :param reason: for a person; no row text.
+    """
+
+    account: str | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetUsed:
+    """The run has used up a share of its budget that is worth a warning.
+
+    :param share: from 0 to 1.
+    """
+
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +146,18 @@ class Stopping:
     grace: float
 
 
-Event = AttemptStarted | AttemptFinished | Waiting | Paused | RowDone | BugFound | Stopping
+Event = (
+    AttemptStarted
+    | AttemptFinished
+    | Waiting
+    | Paused
+    | BreakerChanged
+    | AccountLost
+    | BudgetUsed
+    | RowDone
+    | BugFound
+    | Stopping
+)
 
 
 class Observer(Protocol):

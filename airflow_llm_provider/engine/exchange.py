@@ -31,6 +31,7 @@ CLIENT_BUG = "client_bug"
 class Exchange:
     """One attempt at a row, over.
 
+    :param request: as it was sent.
     :param sent_at: monotonic seconds, as is ``ended_at``.
     """
 
@@ -42,7 +43,10 @@ class Exchange:
 
 
 class Exchanger:
-    """Sends requests, and tells limiter, gates and observers how they went."""
+    """Sends requests on one route, and tells limiter, gates and observers how they went.
+
+    :param account: name of the route's account.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Exchanger:
         clock: Clock,
         timeout: float,
         emit: Callable[[Event], None] | None,
+        account: str | None = None,
     ) -> None:
         self._client = client
         self._limiter = limiter
@@ -62,6 +67,7 @@ class Exchanger:
         self._clock = clock
         self._timeout = timeout
         self._emit = emit
+        self._account = account
         self._reports = emit is not None or bool(self._gates)
 
     async def send(self, request: Request, attempt: int) -> Exchange:
@@ -112,30 +118,36 @@ class Exchanger:
             latency=exchange.ended_at - exchange.sent_at,
             usage=result.usage if isinstance(result, Reply) else None,
             cost_usd=cost_usd,
+            rate=result.rate,
         )
         for gate in self._gates:
             gate.settle(exchange.request, event, now=exchange.ended_at)
         if self._emit is not None:
             self._emit(event)
 
-    async def settle(self, exchange: Exchange, reservation: Reservation) -> None:
-        """Correct what was reserved, and pass on what the endpoint said about its limits."""
-        result = exchange.result
+    async def settle(self, exchange: Exchange, reservation: Reservation) -> float:
+        """Correct what was reserved, and pass on what the endpoint said about its limits.
+
+        :returns: seconds of a pause that began with this exchange; 0: none did.
+        """
+        result, pause = exchange.result, 0.0
         if isinstance(result, Reply):
             self._cooldown.on_success(sent_at=exchange.sent_at)
         elif result.kind is FailureKind.RATE_LIMITED:
-            await self._pause(exchange, result, reservation)
+            pause = await self._pause(exchange, result, reservation)
         elif result.kind in TERMINAL_KINDS:
             await self._limiter.halt(result.kind)
         await self._limiter.settle(reservation, _used(result, reservation.cost))
         if result.rate is not None:
             await self._limiter.observe(result.rate, reservation=reservation)
+        return pause
 
-    async def _pause(self, exchange: Exchange, error: CallError, reservation: Reservation) -> None:
+    async def _pause(self, exchange: Exchange, error: CallError, reservation: Reservation) -> float:
         seconds = self._cooldown.on_rate_limited(error, sent_at=exchange.sent_at, now=exchange.ended_at)
         if seconds > 0 and self._emit is not None:
-            self._emit(Paused(seconds=seconds))
+            self._emit(Paused(seconds=seconds, account=self._account))
         await self._limiter.pause(seconds, reservation=reservation)
+        return seconds
 
     def _abandon(self, request: Request, attempt: int, sent_at: float) -> None:
         """Tell gates and observers of a request that we gave up on: nothing is known of it."""

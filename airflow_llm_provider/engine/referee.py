@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.engine.call import Judge, Outcome
     from airflow_llm_provider.engine.exchange import Exchange
+    from airflow_llm_provider.engine.rejections import RejectionStreak
     from airflow_llm_provider.engine.retry import RetryPolicy
     from airflow_llm_provider.engine.row import RowInProgress
     from airflow_llm_provider.engine.usage import Usage
@@ -47,6 +48,7 @@ class Ruling:
 class Referee:
     """Rules on every exchange.
 
+    :param rejections: tells when rejected rows are no accident.
     :param on_bug: hears where injected code raised, and what.
     """
 
@@ -55,24 +57,26 @@ class Referee:
         judge: Judge,
         retry: RetryPolicy,
         *,
-        price: Callable[[str | None, Usage], float | None] | None,
+        rejections: RejectionStreak,
         on_bug: Callable[[str, BaseException], None],
     ) -> None:
         self._judge = judge
         self._retry = retry
-        self._price = price
+        self._rejections = rejections
         self._on_bug = on_bug
         self._last_success = -math.inf
         self._bug_streak = 0
 
-    def price(self, exchange: Exchange) -> float | None:
+    def price(
+        self, exchange: Exchange, price: Callable[[str | None, Usage], float | None] | None
+    ) -> float | None:
         """Return what the exchange cost in US dollars; ``None``: unknown, or there is no completion."""
         reply = exchange.result
-        if self._price is None or isinstance(reply, CallError) or reply.usage is None:
+        if price is None or isinstance(reply, CallError) or reply.usage is None:
             return None
         model = reply.model
         try:
-            return self._price(exchange.request.body.get("model") if model is None else model, reply.usage)
+            return price(exchange.request.body.get("model") if model is None else model, reply.usage)
         except Exception as error:  # noqa: BLE001 -- a price list must not cost a paid answer
             self._on_bug("price", error)
             return None
@@ -83,9 +87,10 @@ class Referee:
         result = exchange.result
         if isinstance(result, Reply):
             self._last_success = exchange.ended_at
+            self._rejections.accepted()
             row.answered(result, cost_usd)
             return self._on_reply(row, result)
-        return self._on_error(row, result, now=exchange.ended_at)
+        return self._on_error(row, exchange, result)
 
     def _on_reply(self, row: RowInProgress, reply: Reply) -> Ruling:
         try:
@@ -105,21 +110,23 @@ class Referee:
         self._bug_streak = 0
         return Ruling(outcome=row.judged(reply, judgement))
 
-    def _on_error(self, row: RowInProgress, error: CallError, *, now: float) -> Ruling:
+    def _on_error(self, row: RowInProgress, exchange: Exchange, error: CallError) -> Ruling:
         bug = error.__cause__ if error.code == CLIENT_BUG else None
         if bug is not None:
             self._on_bug("client", bug)
         if error.kind in TERMINAL_KINDS:
-            return Ruling(stop=terminal_error(error))
+            return Ruling(stop=terminal_error(error, request=exchange.request, account=row.account))
         if error.kind is FailureKind.ROW:
             self._bug_streak = 0
-            return Ruling(outcome=row.failed(error.row_status, error))
+            return Ruling(outcome=row.failed(error.row_status, error), stop=self._rejections.rejected(error))
+        now = exchange.ended_at
         row.tries.count(error, now=now)
         decision = self._retry.on_error(error, row.tries, now=now, last_success=self._last_success)
         if isinstance(decision, Retry):
             return Ruling(wait=decision.wait)
         if isinstance(decision, StopRun):
             return Ruling(stop=_retryable(decision, error))
+        self._rejections.accepted()
         outcome = row.failed(RowStatus.ERROR, error)
         if bug is not None:
             return self._end_with_bug(outcome, "client", bug)

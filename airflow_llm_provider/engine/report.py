@@ -32,6 +32,7 @@ class EngineReport:
     :param interrupted: whether :meth:`Engine.stop` ended the run early.
     :param stop_reason: why the run ended early; ``None``: it did not.
     :param bugs: times that client, judge, price list or observer raised what they must not raise.
+    :param waited_seconds: time that rows, taken together, waited for capacity, a pause or a gate.
     :param seconds: time from start to end, or to now.
     """
 
@@ -46,6 +47,7 @@ class EngineReport:
     interrupted: bool = False
     stop_reason: str | None = None
     bugs: int = 0
+    waited_seconds: float = 0.0
     seconds: float = 0.0
 
     @property
@@ -71,6 +73,7 @@ class Tally:
         "retries",
         "rows_by_status",
         "total",
+        "waited_seconds",
     )
 
     def __init__(self, *, priced: bool) -> None:
@@ -80,6 +83,7 @@ class Tally:
         self.requests = 0
         self.retries = 0
         self.bugs = 0
+        self.waited_seconds = 0.0
         self.cost_usd: float | None = 0.0 if priced else None
         self.rows_by_status: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
@@ -130,5 +134,6 @@ class Tally:
             interrupted=interrupted,
             stop_reason=stop_reason,
             bugs=self.bugs,
+            waited_seconds=self.waited_seconds,
             seconds=seconds,
         )

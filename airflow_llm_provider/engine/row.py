@@ -21,7 +21,7 @@ class RowInProgress:
     :param priced: whether there is a price list at all; without one, no cost is known, not even that of nothing.
     """
 
-    __slots__ = ("attempts", "cost_usd", "latency_ms", "reply", "request", "tries", "usage")
+    __slots__ = ("account", "attempts", "cost_usd", "latency_ms", "reply", "request", "tries", "usage")
 
     def __init__(self, request: Request, *, priced: bool) -> None:
         self.request = request
@@ -31,6 +31,7 @@ class RowInProgress:
         self.cost_usd: float | None = 0.0 if priced else None
         self.latency_ms: float | None = None
         self.reply: Reply | None = None
+        self.account: str | None = None
 
     def answered(self, reply: Reply, cost_usd: float | None) -> None:
         """Take in a completion, which is billed whatever it is worth."""
@@ -56,6 +57,7 @@ class RowInProgress:
             attempts=self.attempts,
             latency_ms=self.latency_ms,
             request_id=reply.request_id,
+            account=self.account,
         )
 
     def failed(self, status: RowStatus, error: CallError) -> Outcome:
@@ -73,6 +75,7 @@ class RowInProgress:
             attempts=self.attempts,
             latency_ms=self.latency_ms,
             request_id=error.request_id,
+            account=self.account,
         )
 
     def too_large(self, error: CostExceedsLimitError) -> Outcome:

@@ -20,49 +20,60 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.admission import Admission
+from airflow_llm_provider.engine.admission import Admission, Admitted
+from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.config import EngineConfig
-from airflow_llm_provider.engine.cooldown import Cooldown
 from airflow_llm_provider.engine.crew import Crew
 from airflow_llm_provider.engine.events import BugFound, RowDone, Stopping, Waiting, WaitReason
-from airflow_llm_provider.engine.exchange import Exchanger
 from airflow_llm_provider.engine.feed import Feed
-from airflow_llm_provider.engine.limiter import CostExceedsLimitError, Unlimited
+from airflow_llm_provider.engine.lane import open_lane
+from airflow_llm_provider.engine.limiter import CostExceedsLimitError
 from airflow_llm_provider.engine.referee import Referee
+from airflow_llm_provider.engine.rejections import RejectionStreak
 from airflow_llm_provider.engine.report import EngineReport, Tally
 from airflow_llm_provider.engine.retry import RetryPolicy
+from airflow_llm_provider.engine.route import Route
+from airflow_llm_provider.engine.routing import Routing
 from airflow_llm_provider.engine.row import RowInProgress
+from airflow_llm_provider.errors import LLMError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterable, Callable, Iterable
 
     from airflow_llm_provider.engine.call import Judge, ModelClient, Outcome, Request
     from airflow_llm_provider.engine.events import Event, Observer
     from airflow_llm_provider.engine.exchange import Exchange
     from airflow_llm_provider.engine.gate import Gate
-    from airflow_llm_provider.engine.limiter import Limiter, Reservation
+    from airflow_llm_provider.engine.lane import Lane
+    from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.usage import Usage
+
+#: Failures that another account may not have.
+_OF_ONE_ACCOUNT = frozenset({FailureKind.AUTHENTICATION, FailureKind.QUOTA})
 
 
 class Engine:
     """Sends one dataset's requests and hands over how each row ended. Good for one run.
 
-    :param client: sends one request; stays open, its owner closes it.
+    :param client: sends one request; stays open, its owner closes it. Or several routes, each with a client, a price,
+        a limiter and gates of its own; ``price`` and ``limiter`` are only for a single client.
     :param judge: decides what a completion is worth.
     :param price: US dollars of one completion by model and tokens, ``None`` when unknown. Without it no cost is known.
     :param clock: time for everything the engine waits for.
     :param rng: source of all jitter.
     :param observer: hears of every event.
     :param limiter: the account's limits; by default none, but a refusal for the rate pauses every row of this run.
-    :param gates: consulted before each attempt, in this order.
+    :param gates: consulted before each attempt on any route, in this order, after the route's own.
+    :param prefer_fallback: asked before each attempt whether to take the fallback routes now.
     """
 
     def __init__(
         self,
-        client: ModelClient,
+        client: ModelClient | Sequence[Route],
         judge: Judge,
         *,
         config: EngineConfig | None = None,
@@ -72,26 +83,31 @@ class Engine:
         observer: Observer | None = None,
         limiter: Limiter | None = None,
         gates: Sequence[Gate] = (),
+        prefer_fallback: Callable[[], bool] | None = None,
     ) -> None:
         self._config = config = config or EngineConfig()
         self._clock = clock = clock or SystemClock()
         rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
-        limiter = limiter or Unlimited(clock=clock, rng=rng)
         self._observer = observer
-        self._priced = price is not None
-        self._tally = Tally(priced=self._priced)
-        self._referee = Referee(judge, RetryPolicy(config.retry, rng), price=price, on_bug=self._on_bug)
-        self._admission = Admission(
-            limiter, gates, clock=clock, max_wait=config.max_limit_wait, emit=self._emit
+        routes = (
+            client if isinstance(client, Sequence) else (Route(client=client, limiter=limiter, price=price),)
         )
-        self._exchanger = Exchanger(
-            client,
-            limiter=limiter,
-            gates=gates,
-            cooldown=Cooldown(config.retry, rng),
+        self._priced = all(route.price is not None for route in routes)
+        self._tally = Tally(priced=self._priced)
+        self._referee = Referee(
+            judge,
+            RetryPolicy(config.retry, rng),
+            rejections=RejectionStreak(config.max_same_rejections),
+            on_bug=self._on_bug,
+        )
+        emit = None if observer is None else self._emit
+        lanes = [open_lane(route, gates, config=config, clock=clock, rng=rng, emit=emit) for route in routes]
+        self._admission = Admission(
+            Routing(lanes, prefer_fallback=prefer_fallback),
+            gates,
             clock=clock,
-            timeout=config.timeout,
-            emit=self._emit if observer is not None else None,
+            max_wait=config.max_limit_wait,
+            emit=self._emit,
         )
         self._crew = Crew(
             self._work,
@@ -149,6 +165,7 @@ class Engine:
         """How the run went, or goes so far: also there after :meth:`run` has raised."""
         now = self._clock.monotonic() if self._ended is None else self._ended
         tally = self._tally
+        tally.waited_seconds = self._admission.waited_seconds
         complete = tally.ended == tally.pulled and (self._feed.exhausted or tally.pulled == tally.total)
         return tally.report(
             seconds=0.0 if self._started is None else now - self._started,
@@ -170,54 +187,74 @@ class Engine:
         row = RowInProgress(request, priced=self._priced)
         while True:
             try:
-                reservation = await self._admission.admit(request)
+                admitted = await self._admission.admit(request)
             except CostExceedsLimitError as error:
                 self._hand_over(row.too_large(error))
                 return
             if self._crew.halting:
-                await self._admission.withdraw(request, reservation)
+                await self._admission.withdraw(admitted)
                 return
-            wait = await self._attempt(row, reservation)
+            wait = await self._attempt(row, admitted)
             if wait is None or self._crew.halting:
                 return
             if wait > 0:
                 self._emit(Waiting(index=request.index, reason=WaitReason.BACKOFF, seconds=wait))
                 await self._clock.sleep(wait)
 
-    async def _attempt(self, row: RowInProgress, reservation: Reservation) -> float | None:
+    async def _attempt(self, row: RowInProgress, admitted: Admitted) -> float | None:
         """Send one request and act on its result; return the wait before the next, ``None`` when there is none."""
         worker = asyncio.current_task()
         assert worker is not None  # noqa: S101 -- workers are tasks
         self._crew.engage(worker)
+        lane = admitted.lane
         try:
             row.attempts += 1
+            row.account = lane.route.name
             self._tally.sent(attempt=row.attempts)
-            exchange = await self._exchanger.send(row.request, row.attempts)
+            exchange = await lane.exchanger.send(admitted.request, row.attempts)
             # Handed over before anything else is awaited: from here on a cancellation loses nothing.
-            wait = self._take_in(row, exchange)
-            await self._settle(exchange, reservation)
-            return wait
+            wait = self._take_in(row, exchange, lane)
+            await self._settle(exchange, admitted)
+            return self._admission.wait_after(exchange, wait)
         finally:
             self._crew.disengage(worker)
             self._crew.probe_over()
 
-    def _take_in(self, row: RowInProgress, exchange: Exchange) -> float | None:
-        cost_usd = self._referee.price(exchange)
+    def _take_in(self, row: RowInProgress, exchange: Exchange, lane: Lane) -> float | None:
+        cost_usd = self._referee.price(exchange, lane.route.price)
         self._tally.came_back(exchange.result, cost_usd)
         try:
-            self._exchanger.announce(exchange, cost_usd)
+            lane.exchanger.announce(exchange, cost_usd)
         except Exception as error:  # noqa: BLE001 -- a gate's failure ends the run, but not before the answer is kept
             self._crew.halt(error)
         ruling = self._referee.rule(row, exchange, cost_usd)
         if ruling.outcome is not None:
             self._hand_over(ruling.outcome)
-        if ruling.stop is not None:
-            self._crew.halt(ruling.stop)
+        if ruling.stop is None:
+            return ruling.wait
+        stop = self._after_loss(exchange, lane, ruling.stop)
+        if stop is None:
+            return 0.0
+        self._crew.halt(stop)
         return ruling.wait
 
-    async def _settle(self, exchange: Exchange, reservation: Reservation) -> None:
+    def _after_loss(self, exchange: Exchange, lane: Lane, stop: LLMError) -> LLMError | None:
+        """Return what ends the run; ``None``: only an account is lost, and the row may go out on another."""
+        result = exchange.result
+        if not isinstance(result, CallError) or result.kind not in _OF_ONE_ACCOUNT:
+            return stop
         try:
-            await self._exchanger.settle(exchange, reservation)
+            self._admission.lose(lane, stop)
+        except LLMError as last:
+            return last
+        return None
+
+    async def _settle(self, exchange: Exchange, admitted: Admitted) -> None:
+        lane = admitted.lane
+        try:
+            pause = await lane.exchanger.settle(exchange, admitted.reservation)
+            if pause > 0:
+                lane.cool(self._clock.monotonic() + pause, WaitReason.LIMIT)
         except Exception as error:  # noqa: BLE001 -- a limiter that cannot be asked is never "no limit"
             self._crew.halt(error)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.call import FailureKind
+from airflow_llm_provider.engine.call import CallError, FailureKind
+from airflow_llm_provider.engine.echo import echoes
 from airflow_llm_provider.errors import (
     LLMAuthenticationError,
     LLMConfigurationError,
@@ -13,7 +14,7 @@ from airflow_llm_provider.errors import (
 )
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.engine.call import CallError
+    from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.limiter import AccountHaltedError
 
 _MEANINGS: dict[FailureKind, tuple[type[LLMTerminalError], str, str]] = {
@@ -36,23 +37,54 @@ _MEANINGS: dict[FailureKind, tuple[type[LLMTerminalError], str, str]] = {
 _THEN = "then run again: every answer so far is kept, and only rows without one are asked."
 
 
-def terminal_error(error: CallError) -> LLMTerminalError:
-    """Return what to raise for a failure of one of the terminal kinds."""
+#: In place of an endpoint's words that repeat the request.
+_WITHHELD = "its words repeat the request and are withheld"
+
+
+def terminal_error(
+    error: CallError, *, request: Request | None = None, account: str | None = None
+) -> LLMTerminalError:
+    """Return what to raise for a failure of one of the terminal kinds.
+
+    :param request: whose messages the endpoint's words must not repeat.
+    :param account: name of the account it happened on.
+    """
+    if request is not None and (echoes(error.message, request.body) or echoes(error.code, request.body)):
+        error = _without_words(error, request)
     raised_as, what, remedy = _MEANINGS[error.kind]
     status = "no HTTP status" if error.status_code is None else f"HTTP {error.status_code}"
-    request = f", request {error.request_id}" if error.request_id else ""
+    request_id = f", request {error.request_id}" if error.request_id else ""
     raised = raised_as(
-        f"{what} ({status}, {error.code}{request}): {error.message.rstrip('.')}. {remedy}, {_THEN}"
+        f"{_on(account)}{what} ({status}, {error.code}{request_id}): {error.message.rstrip('.')}. {remedy}, {_THEN}"
     )
     raised.__cause__ = error
     return raised
 
 
-def halted_error(error: AccountHaltedError) -> LLMTerminalError:
+def halted_error(error: AccountHaltedError, *, account: str | None = None) -> LLMTerminalError:
     """Return what to raise when somebody else on the account met a failure of one of the terminal kinds."""
     raised_as, what, remedy = _MEANINGS[error.kind]
     raised = raised_as(
-        f"{what}: another task on this account found out, so nothing was sent. {remedy}, {_THEN}"
+        f"{_on(account)}{what}: another task on this account found out, so nothing was sent. {remedy}, {_THEN}"
     )
     raised.__cause__ = error
     return raised
+
+
+def _on(account: str | None) -> str:
+    return f"Account {account}: " if account else ""
+
+
+def _without_words(error: CallError, request: Request) -> CallError:
+    """Return the error without what the endpoint said, nor what it was raised from: a log shows that too."""
+    code = f"http_{error.status_code}" if echoes(error.code, request.body) else error.code
+    return CallError(
+        error.kind,
+        code,
+        _WITHHELD,
+        row_status=error.row_status,
+        status_code=error.status_code,
+        retry_after=error.retry_after,
+        request_id=error.request_id,
+        rate=error.rate,
+    )
