@@ -58,6 +58,17 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "llm",
                         "default": "default_pool",
                     },
+                    "limiter_url": {
+                        "description": (
+                            "Where everyone who uses an account shares its limits, unless its connection says "
+                            "otherwise: file:// for one machine, redis://HOST:6379/0 for all machines."
+                        ),
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "redis://redis:6379/0",
+                        "default": "file://",
+                        "sensitive": True,
+                    },
                 },
             }
         },

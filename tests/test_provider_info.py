@@ -15,6 +15,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 import airflow_llm_provider
 from airflow_llm_provider.get_provider_info import get_provider_info
+from airflow_llm_provider.hooks.endpoint import LLM_EXTRAS
 from airflow_llm_provider.hooks.llm import LLMHook
 
 
@@ -89,10 +90,10 @@ class TestConnectionForm:
         assert form.standard_fields.password.title == "API key"
         assert form.standard_fields.login is not None
         assert form.standard_fields.login.hidden
-        assert set(form.extra_fields or {}) == {"organization", "project", "headers", "prices"}
+        assert set(form.extra_fields or {}) == LLM_EXTRAS
 
     def test_the_hook_describes_the_same_form_to_airflow_3_1(self) -> None:
         behaviour = LLMHook.get_ui_field_behaviour()
         assert set(behaviour) == {"hidden_fields", "relabeling", "placeholders"}
         pytest.importorskip("wtforms", reason="Airflow 3.1's API server brings stand-ins")
-        assert set(LLMHook.get_connection_form_widgets()) == {"organization", "project", "headers", "prices"}
+        assert set(LLMHook.get_connection_form_widgets()) == LLM_EXTRAS

@@ -7,21 +7,33 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSkipException
+    from airflow.sdk.exceptions import (
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowRescheduleException,
+        AirflowSkipException,
+    )
 else:
     try:
         from airflow.sdk.exceptions import (
             AirflowFailException,
             AirflowNotFoundException,
+            AirflowRescheduleException,
             AirflowSkipException,
         )
     except ImportError:  # Airflow 3.1
-        from airflow.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSkipException
+        from airflow.exceptions import (
+            AirflowFailException,
+            AirflowNotFoundException,
+            AirflowRescheduleException,
+            AirflowSkipException,
+        )
 
 __all__ = [
     "DOUBLING_BACKOFF",
     "AirflowFailException",
     "AirflowNotFoundException",
+    "AirflowRescheduleException",
     "AirflowSkipException",
     "airflow_option",
 ]

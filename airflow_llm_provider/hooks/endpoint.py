@@ -6,15 +6,21 @@ import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import SplitResult, urlsplit
 
 from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.hooks.limits import FLAT_LIMITS, limiter_url, rate_limits
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 
 #: Used when the connection names no host.
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 #: Extra fields of a connection of type ``llm``.
-LLM_EXTRAS = frozenset({"headers", "organization", "prices", "project"})
+LLM_EXTRAS = frozenset(
+    {"headers", "limiter_url", "organization", "prices", "project", "rate_limits", *FLAT_LIMITS}
+)
 #: What of ``openai_client_kwargs``, the extra of Airflow's own ``openai`` connections, means something here.
 _CLIENT_KWARGS = {
     "api_key": "api_key",
@@ -48,6 +54,8 @@ class Endpoint:
     :param project: OpenAI project to bill.
     :param headers: further HTTP headers of every request.
     :param prices: price overrides by model, as the connection states them.
+    :param rate_limits: limits by model, ``"*"`` for all others, as far as the connection states them.
+    :param limiter_url: where the account's limits are shared; ``None``: where the configuration says.
     :param ignored: names in the connection's extra that have no effect here.
     """
 
@@ -57,6 +65,8 @@ class Endpoint:
     project: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     prices: Mapping[str, Any] = field(default_factory=dict)
+    rate_limits: Mapping[str, RateLimits] = field(default_factory=dict)
+    limiter_url: str | None = field(default=None, repr=False)
     ignored: tuple[str, ...] = ()
 
     @classmethod
@@ -74,6 +84,8 @@ class Endpoint:
                 project=_text(extras, "project"),
                 headers=_headers(extras.get("headers")),
                 prices=_mapping("prices", extras.get("prices")),
+                rate_limits=rate_limits(_mapping("rate_limits", extras.get("rate_limits")), extras),
+                limiter_url=limiter_url(_text(extras, "limiter_url")),
                 ignored=ignored,
             )
         except LLMInputError as error:

@@ -29,6 +29,32 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         ),
         "schema": {"type": ["string", "null"]},
     },
+    "requests_per_minute": {
+        "label": "Requests per minute",
+        "description": "What the account may send to a model. Leave empty if the endpoint states it in its answers.",
+        "schema": {"type": ["integer", "null"], "minimum": 1},
+    },
+    "tokens_per_minute": {
+        "label": "Tokens per minute",
+        "description": "Prompt and answer together. Leave empty if the endpoint states it in its answers.",
+        "schema": {"type": ["integer", "null"], "minimum": 1},
+    },
+    "rate_limits": {
+        "label": "Rate limits",
+        "description": (
+            "Limits by model, as JSON, where models differ; * stands for all others: "
+            '{"gpt-4o": {"requests_per_minute": 500, "tokens_per_minute": 30000}, "*": {"requests_per_minute": 5000}}'
+        ),
+        "schema": {"type": ["string", "null"]},
+    },
+    "limiter_url": {
+        "label": "Limiter URL",
+        "description": (
+            "Where all who use this account share its limits: file:// (one machine), redis://HOST:6379/0 (all "
+            "machines). Leave empty for the option [llm] limiter_url."
+        ),
+        "schema": {"type": ["string", "null"], "format": "password"},
+    },
 }
 
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -96,6 +97,47 @@ def as_flag(name: str, value: Any) -> bool:
     if text in _FALSE:
         return False
     raise LLMInputError(f"{name} is {value!r}: give true or false{_hint(value)}")
+
+
+def as_optional_flag(name: str, value: Any) -> bool | None:
+    """Return a boolean, or ``None`` for ``None`` and the empty string."""
+    return None if value is None or value == "" else as_flag(name, value)
+
+
+def as_optional_dollars(name: str, value: Any) -> float | None:
+    """Return a sum above 0, also from its text, or ``None`` for ``None`` and the empty string.
+
+    :raises LLMInputError: naming the argument and its value.
+    """
+    if value is None or value == "":
+        return None
+    amount: Any = value
+    if isinstance(value, str):
+        text = value.strip().removeprefix("$")
+        amount = float(text) if re.fullmatch(r"\d+(\.\d+)?|\.\d+", text, re.ASCII) else None
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < float("inf"):
+        raise LLMInputError(f"{name} is {value!r}: give US dollars above 0, such as 2.5{_hint(value)}")
+    return float(amount)
+
+
+def as_optional_weights(name: str, value: Any) -> dict[str, int] | None:
+    """Return connection ids with their weights, from such a mapping or a list of ids, or ``None`` for ``None``.
+
+    :raises LLMInputError: naming the argument, its value and the remedy.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        weights = {as_text(name, key): as_count(f"{name}[{key!r}]", weight) for key, weight in value.items()}
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        weights = dict.fromkeys((as_text(name, item) for item in value), 1)
+    else:
+        weights = {}
+    if not weights or len(weights) < len(value):
+        raise LLMInputError(
+            f'{name} is {value!r}: give a list of different connection ids, or weights by id such as {{"a": 3, "b": 1}}'
+        )
+    return weights
 
 
 def as_seconds(name: str, value: Any) -> float:

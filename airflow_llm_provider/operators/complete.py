@@ -20,6 +20,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class CompleteShardOperator(BaseOperator):
     Use it mapped, ``CompleteShardOperator.partial(task_id=...).expand(shard=split.output)``. Each answer is kept as it
     arrives: a retry, a cleared task or a killed worker asks only for rows without one. The state is also pushed under
     the XCom key ``shard_state``, whether the task succeeds or fails. Retries of Airflow happen for what may pass by
-    itself; a refused key, an empty account or a refused parameter fail the task at once.
+    itself; a refused key, an empty account or a refused parameter fail the task at once. While the endpoint asks to wait
+    for long, the mapped task is put off as sensors are, holds no slots and uses up no retry.
 
     ``pool_slots`` is ``concurrency`` unless set: a pool slot is one request in flight.
 
@@ -121,7 +123,7 @@ class CompleteShardOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Complete the shard and return its state."""
-        with no_hopeless_retries():
+        with no_hopeless_retries(), coming_back_later(context, cast("logging.Logger", self.log)):
             reference = ShardReference.from_json(self.shard)
             # Airflow 3.1 shows no label while a task runs; the log always does.
             self.log.info("%s", reference.label)

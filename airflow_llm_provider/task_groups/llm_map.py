@@ -15,6 +15,7 @@ from airflow_llm_provider.hooks.compat import DOUBLING_BACKOFF, airflow_option
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
 from airflow_llm_provider.operators.merge import MergeShardsOperator
+from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 from airflow_llm_provider.operators.shard import ShardDatasetOperator
 from airflow_llm_provider.prompt import PromptTemplate
 
@@ -175,6 +176,7 @@ def llm_map(
             **{
                 **_picked(arguments, _COMPLETE_ARGUMENTS),
                 "pool": _pool(group, pool),
+                **_retry_policy(group),
                 **common,
                 **(complete_kwargs or {}),
             },
@@ -245,6 +247,15 @@ def _defaults_above(group: LLMTaskGroup) -> dict[str, Any]:
 def _default_retries(group: LLMTaskGroup) -> dict[str, Any]:
     """Return what the DAG and its groups leave open."""
     return {name: value for name, value in _RETRIES.items() if name not in _defaults_above(group)}
+
+
+def _retry_policy(group: LLMTaskGroup) -> dict[str, Any]:
+    """Return the policy by which a shard is retried when the endpoint said, where Airflow has such policies."""
+    return (
+        {"retry_policy": LLMRetryPolicy()}
+        if RETRY_POLICIES and "retry_policy" not in _defaults_above(group)
+        else {}
+    )
 
 
 def _pool(group: LLMTaskGroup, pool: str | None) -> str:

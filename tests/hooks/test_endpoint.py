@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, ClassVar
 
 import pytest
 from airflow.sdk import Connection
 
+from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.endpoint import Endpoint
 
@@ -169,3 +171,77 @@ class TestExtra:
         with pytest.raises(LLMInputError, match="connection 'llm_default'") as caught:
             endpoint(extra=extra)
         assert message in str(caught.value)
+
+
+class TestRateLimits:
+    BY_MODEL: ClassVar[dict[str, Any]] = {
+        "gpt-4o": {"requests_per_minute": 500, "tokens_per_minute": 30_000, "burst": 5},
+        "*": {"requests_per_minute": 5000},
+    }
+
+    @pytest.mark.parametrize("written", [BY_MODEL, json.dumps(BY_MODEL)])
+    def test_are_by_model_as_json_or_as_its_text(self, written: Any) -> None:
+        assert endpoint(extra={"rate_limits": written}).rate_limits == {
+            "gpt-4o": RateLimits(requests_per_minute=500, tokens_per_minute=30_000, burst=5),
+            "*": RateLimits(requests_per_minute=5000),
+        }
+
+    @pytest.mark.parametrize(
+        "extra",
+        [
+            {"requests_per_minute": 60, "tokens_per_minute": 9000},
+            {"requests_per_minute": "60", "tokens_per_minute": " 9_000 "},
+            {"rate_limits": {"requests_per_minute": 60, "tokens_per_minute": 9000}},
+        ],
+    )
+    def test_are_those_of_every_model_when_none_is_named(self, extra: dict[str, Any]) -> None:
+        expected = RateLimits(requests_per_minute=60, tokens_per_minute=9000)
+        assert endpoint(extra=extra).rate_limits == {"*": expected}
+
+    def test_fields_of_the_form_hold_for_the_models_that_have_none(self) -> None:
+        extra = {"requests_per_minute": 60, "rate_limits": {"gpt-4o": {"requests_per_minute": 5}}}
+        assert endpoint(extra=extra).rate_limits == {
+            "gpt-4o": RateLimits(requests_per_minute=5),
+            "*": RateLimits(requests_per_minute=60),
+        }
+
+    def test_are_not_known_when_nothing_is_said(self) -> None:
+        read = endpoint(extra={"requests_per_minute": None, "tokens_per_minute": "", "rate_limits": ""})
+        assert read.rate_limits == {}
+
+    @pytest.mark.parametrize(
+        ("extra", "message"),
+        [
+            ({"requests_per_minute": "many"}, "its requests_per_minute is 'many'"),
+            ({"requests_per_minute": True}, "its requests_per_minute is True"),
+            ({"tokens_per_minute": 0}, "tokens_per_minute is 0"),
+            ({"rate_limits": "[]"}, "its rate_limits is a JSON list"),
+            ({"rate_limits": {"gpt-4o": {"rpm": 5}}}, "rate_limits of 'gpt-4o' has unknown fields rpm"),
+            (
+                {"requests_per_minute": 5, "rate_limits": {"*": {"requests_per_minute": 6}}},
+                "its requests_per_minute and its rate_limits both say",
+            ),
+        ],
+    )
+    def test_that_make_no_sense_are_refused_by_name(self, extra: dict[str, Any], message: str) -> None:
+        with pytest.raises(LLMInputError, match=f"connection 'llm_default': .*{re.escape(message)}"):
+            endpoint(extra=extra)
+
+
+class TestLimiterUrl:
+    @pytest.mark.parametrize("url", ["memory://", "file:///var/lib/llm", "redis://redis:6379/0"])
+    def test_is_taken_from_the_extra(self, url: str) -> None:
+        assert endpoint(extra={"limiter_url": url}).limiter_url == url
+
+    @pytest.mark.parametrize("extra", [{}, {"limiter_url": " "}])
+    def test_is_open_when_nothing_is_said(self, extra: dict[str, Any]) -> None:
+        assert endpoint(extra=extra).limiter_url is None
+
+    @pytest.mark.parametrize("url", ["redis:6379", "/var/lib/llm", f"http://:{SECRET}@redis"])
+    def test_that_names_nothing_shared_is_refused_without_being_quoted(self, url: str) -> None:
+        with pytest.raises(LLMInputError, match="its limiter_url is not understood") as caught:
+            endpoint(extra={"limiter_url": url})
+        assert url not in str(caught.value)
+
+    def test_is_in_no_repr_since_it_may_hold_a_password(self) -> None:
+        assert SECRET not in repr(endpoint(extra={"limiter_url": f"redis://:{SECRET}@redis"}))

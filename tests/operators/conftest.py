@@ -10,6 +10,7 @@ from airflow_llm_provider import CompletionSpec, LLMHook, ShardDatasetOperator
 from airflow_llm_provider.testing.scripted_client import ScriptedClient
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
 
@@ -19,6 +20,11 @@ class RecordedTaskInstance:
     def __init__(self) -> None:
         self.xcoms: dict[str, Any] = {}
         self.push_error: Exception | None = None
+        self.map_index = 0
+        self.first_reschedule: datetime | None = None
+
+    def get_first_reschedule_date(self, context: Any) -> datetime | None:
+        return self.first_reschedule
 
     def xcom_push(self, key: str, value: Any) -> None:
         if self.push_error is not None:

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, Asset, AssetAlias, TaskGroup, chain, dag, task, tas
 
 from airflow_llm_provider import CompletionSpec, llm_map
 from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +120,14 @@ class TestRetries:
         assert (task.retries, task.retry_delay) == (2, timedelta(minutes=1))
         assert task.retry_exponential_backoff
         assert task.max_retry_delay == timedelta(minutes=10)
+
+    @pytest.mark.skipif(not RETRY_POLICIES, reason="this Airflow has no retry policies")
+    def test_shards_are_retried_when_the_endpoint_said(self) -> None:
+        assert isinstance(build().complete.partial_kwargs["retry_policy"], LLMRetryPolicy)
+        ours = LLMRetryPolicy()
+        assert build({"default_args": {"retry_policy": ours}}).complete.partial_kwargs["retry_policy"] is ours
+        chosen = build(complete_kwargs={"retry_policy": None})
+        assert chosen.complete.partial_kwargs["retry_policy"] is None
 
     @pytest.mark.parametrize("where", ["dag", "group"])
     def test_default_args_win_over_our_default(self, where: str) -> None:
