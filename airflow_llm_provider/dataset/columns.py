@@ -27,6 +27,7 @@ METADATA: tuple[tuple[str, pa.DataType], ...] = (
     ("attempts", pa.int32()),
     ("latency_ms", pa.float64()),
     ("request_id", pa.string()),
+    ("conn_id", pa.string()),
     ("error", pa.string()),
 )
 

@@ -14,7 +14,7 @@ from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
 
 _CHECKSUM_DIGITS = 8
-_TEXTS = ("text", "code", "message", "model", "finish_reason", "request_id")
+_TEXTS = ("text", "code", "message", "model", "finish_reason", "request_id", "account")
 
 
 def write_line(record: Record) -> bytes:

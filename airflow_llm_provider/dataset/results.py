@@ -103,6 +103,7 @@ def fitting(outcome: Outcome, columns: OutputColumns) -> tuple[Outcome, tuple[An
             attempts=outcome.attempts,
             latency_ms=outcome.latency_ms,
             request_id=outcome.request_id,
+            account=outcome.account,
         )
         return misfit, nothing
 
@@ -123,6 +124,7 @@ def _row(
         outcome.attempts,
         outcome.latency_ms,
         outcome.request_id,
+        outcome.account,
         clean(outcome.message) if outcome.message is not None else outcome.code,
     )
     text = None if outcome.text is None else clean(outcome.text)
@@ -142,12 +144,24 @@ def read_results_file(layout: Layout, shard_id: str) -> pa.Table | None:
     if data is None:
         return None
     with layout.storage.reading(name):
-        return pq.read_table(io.BytesIO(data), pre_buffer=False, use_threads=False)
+        return _with_later_columns(pq.read_table(io.BytesIO(data), pre_buffer=False, use_threads=False))
+
+
+def _with_later_columns(table: pa.Table) -> pa.Table:
+    """Add what files of earlier versions lack: nothing is known there."""
+    name = _note(table).get("prefix", "llm_") + "conn_id"
+    if name in table.column_names:
+        return table
+    return table.append_column(pa.field(name, pa.string()), pa.nulls(table.num_rows, pa.string()))
+
+
+def _note(table: pa.Table) -> dict[str, Any]:
+    return dict(json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}")))
 
 
 def records_of(table: pa.Table) -> Iterator[Record]:
     """Yield the paid answers of a results file, without the parsed answer: the text says it."""
-    note = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+    note = _note(table)
     prefix, text_column = note.get("prefix", "llm_"), note.get("text_column")
     names = [
         *(field.name for field in KEY_COLUMNS),
@@ -186,5 +200,6 @@ def _record(row: dict[str, Any], prefix: str, answer: str | None) -> Record:
             attempts=meta["attempts"],
             latency_ms=meta["latency_ms"],
             request_id=meta["request_id"],
+            account=meta["conn_id"],
         ),
     )

@@ -32,6 +32,7 @@ def record(number, **changes):
         "attempts": 2,
         "latency_ms": 1234.5678,
         "request_id": "req",
+        "account": "llm_default",
     }
     return Record(number.to_bytes(16, "big"), number, Outcome(**{**outcome, **changes}))
 

@@ -1,5 +1,7 @@
 import dataclasses
+import io
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,7 @@ def paid(**changes):
         attempts=1,
         latency_ms=12.5,
         request_id="r",
+        account="llm_default",
     )
     return dataclasses.replace(outcome, **changes)
 
@@ -105,6 +108,17 @@ class TestResults:
         (record,) = records_of(write(bench, [paid()], spec))
         assert record.outcome.text == "words"
         assert record.outcome.request_id == "r"
+
+    def test_a_file_from_before_the_column_of_the_account_is_read(self, bench):
+        write(bench, [paid()])
+        name = bench.layout.results(SHARD)
+        older = pq.read_table(io.BytesIO(bench.layout.storage.read_bytes(name))).drop_columns(["llm_conn_id"])
+        with bench.layout.storage.create(name) as file:
+            pq.write_table(older, file)
+        table = read_results_file(bench.layout, SHARD)
+        assert table.column("llm_conn_id").to_pylist() == [None]
+        (record,) = records_of(table)
+        assert (record.outcome.account, record.outcome.request_id) == (None, "r")
 
     def test_rows_without_a_paid_answer_are_no_records(self, bench):
         table = write(bench, [Outcome(index=-1, status=RowStatus.ERROR, attempts=2), paid()])
