@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -12,6 +15,9 @@ from airflow_llm_provider.dataset.local_storage import LocalStorage
 from airflow_llm_provider.dataset.storage import Storage
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason, resolve
 from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 #: Written last: while it is there, the part files it names are whole.
 MANIFEST = "_manifest.json"
@@ -95,7 +101,7 @@ class Layout:
 def _open_storage(root: str, resolver: Resolver = resolve) -> Storage:
     """Open the storage below ``root``."""
     try:
-        fs, path = resolver(root)
+        fs, path = _outside_of_loops(resolver, root)
     except LLMError:
         # The resolver says itself what is wrong, and whether trying again helps.
         raise
@@ -105,3 +111,14 @@ def _open_storage(root: str, resolver: Resolver = resolve) -> Storage:
         # A relative path means another folder to a task that runs elsewhere.
         return LocalStorage(root if ":" in root else path, fs, path)
     return Storage(root, fs, path)
+
+
+def _outside_of_loops(resolver: Resolver, root: str) -> tuple[AbstractFileSystem, str]:
+    """Resolve a URL where no event loop runs: some filesystems start one of their own to look for credentials."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return resolver(root)
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm-storage") as pool:
+        return pool.submit(context.run, resolver, root).result()

@@ -1,4 +1,7 @@
+import asyncio
+
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.errors import LLMInputError
@@ -30,3 +33,18 @@ class TestLayout:
         names = [layout.plan("p"), layout.shard("s"), layout.results("s"), layout.journal("s")]
         assert all(name.startswith("_llm/") for name in names)
         assert layout.part(7) == "part-00007.parquet"
+
+    def test_a_storage_that_needs_a_loop_of_its_own_opens_inside_of_another(self):
+        """As Airflow's S3 does, to look for credentials."""
+
+        async def credentials():
+            return None
+
+        def resolver(url):
+            asyncio.run(credentials())
+            return MemoryFileSystem(), url
+
+        async def read():
+            return Layout("memory://loops", resolver).storage.read_bytes("nothing")
+
+        assert asyncio.run(read()) is None
