@@ -42,7 +42,7 @@ with DAG(
             60, type="integer", minimum=1, description="Packages to ask about, in order of their names"
         ),
         "model": Param(MODEL, type="string", minLength=1, description="Model, as the endpoint knows it"),
-        "shard_tokens": Param(2000, type="integer", minimum=1, description="Prompt tokens of one shard"),
+        "shard_tokens": Param(2500, type="integer", minimum=1, description="Prompt tokens of one shard"),
     },
 ):
 
@@ -77,7 +77,7 @@ with DAG(
             prompt=(
                 "Package: {{ name }}\n"
                 "Summary: {{ summary }}\n"
-                "Description:\n{{ description | truncate(600, True, '') }}"
+                "Description:\n{{ description | truncate(400, True, '') }}"
             ),
             output_schema=CatalogueEntry,
             max_output_tokens=96,

@@ -41,7 +41,7 @@ with DAG(
     "nightly_tickets",
     description="Labels the support tickets of one day",
     # With data intervals, `ds` is the day that has just ended; a plain cron expression would give the new one.
-    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
     max_active_runs=3,

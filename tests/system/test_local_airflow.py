@@ -175,6 +175,7 @@ class TestProcesses:
 
 STARTER = """
 import sys, time
+from pathlib import Path
 from airflow_llm_provider.local import LocalAirflow
 LocalAirflow(Path(sys.argv[1]), Path(sys.argv[2])).start()
 print("started", flush=True)
