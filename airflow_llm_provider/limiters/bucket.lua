@@ -73,7 +73,7 @@ end
 
 local steps = {}
 
-function steps.take(max_requests, max_tokens, terms_burst, learns, tokens, least, horizon, since)
+local function take_one(max_requests, max_tokens, terms_burst, learns, tokens, least, horizon, since)
   if h[HALT_AT] >= since then return { 'halted', exact(h[HALT_KIND]) } end
   max_requests, max_tokens = limits(max_requests, max_tokens, learns)
   if least > max_tokens then return { 'too_large', exact(max_tokens) } end
@@ -110,6 +110,16 @@ function steps.take(max_requests, max_tokens, terms_burst, learns, tokens, least
   h[LAST_AT] = at
   charge(slot, 1, tokens)
   return { 'grant', exact(at), exact(slot), exact(tokens) }
+end
+
+function steps.take(max_requests, max_tokens, burst, learns, wanted, horizon, since)
+  local answers = {}
+  for _, want in ipairs(wanted) do
+    local answer = take_one(max_requests, max_tokens, burst, learns, want[1], want[2], horizon, since)
+    table.insert(answers, answer)
+    if answer[1] == 'later' then break end
+  end
+  return answers
 end
 
 function steps.settle(slot, requests, tokens)

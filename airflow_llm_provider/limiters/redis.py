@@ -19,7 +19,7 @@ from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooL
 from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_llm_provider.engine.call import RateHint
     from airflow_llm_provider.engine.limits.bucket import Answer, Terms
@@ -64,7 +64,7 @@ def script() -> str:
 
 
 class RedisBackend:
-    """Runs the steps in Redis, as one call however many were put off.
+    """Runs the steps in Redis, in order, one call at a time: what gathers meanwhile goes with the next.
 
     :param url: ``redis://[user:password@]host:port/db``, ``rediss://``, ``unix://``.
     :param name: name of the state.
@@ -105,19 +105,16 @@ class RedisBackend:
         self._seen = 0.0
         self._put_off: list[list[Any]] = []
         self._put_off_since = 0.0
+        self._asked: list[tuple[list[Any], asyncio.Future[tuple[float, list[Any]]]]] = []
+        self._sender: asyncio.Task[None] | None = None
 
     async def take(
-        self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
-    ) -> Answer:
-        """Take one request and its tokens."""
-        step = ["take", terms.max_requests, terms.max_tokens, terms.burst, terms.learns, tokens, least]
-        now, (kind, *numbers) = await self._call([*step, horizon, since])
-        first = float(numbers[0])
-        if kind == b"grant":
-            return Grant(at=first, slot=int(numbers[1]), tokens=float(numbers[2]), made=now)
-        if kind == b"later":
-            return Later(at=first, now=now, paused=numbers[1] == b"1")
-        return TooLarge(first) if kind == b"too_large" else Halted(int(first))
+        self, terms: Terms, wanted: Sequence[tuple[float, float]], *, horizon: float, since: float
+    ) -> list[Answer]:
+        """Take requests and their tokens."""
+        known = (terms.max_requests, terms.max_tokens, terms.burst, terms.learns)
+        now, answers = await self._call(["take", *known, wanted, horizon, since])
+        return [_answer(answer, now) for answer in answers]
 
     async def settle(self, slot: int, requests: float, tokens: float) -> None:
         """Correct a grant, with the next call."""
@@ -167,27 +164,54 @@ class RedisBackend:
         """Write what was put off, if Redis can be reached, and close the connections."""
         try:
             if self._put_off:
-                await self._send([])
+                await self._call([])
         except LLMRetryableError:
             pass  # what was not given back expires with its window
         finally:
+            if self._sender is not None:
+                await asyncio.wait([self._sender])
             await self._client.aclose()
 
     async def _put(self, step: list[Any]) -> None:
+        """Put a step off; with many of them, or old ones, wait for them to be taken."""
         now = time.monotonic()
         if not self._put_off:
             self._put_off_since = now
         self._put_off.append(step)
         if len(self._put_off) >= _MOST_PUT_OFF or now - self._put_off_since > _LONGEST_PUT_OFF:
-            await self._send([])
+            await self._call([])
 
-    async def _call(self, step: list[Any]) -> tuple[float, list[bytes]]:
-        now, answers = await self._send([step])
-        return now, answers[-1]
+    async def _call(self, step: list[Any]) -> tuple[float, list[Any]]:
+        """Take a step with the next call; an empty one only makes sure that there is a call."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[tuple[float, list[Any]]] = loop.create_future()
+        self._asked.append((step, answer))
+        if self._sender is None or self._sender.done():
+            self._sender = loop.create_task(self._send_all())
+        return await answer
 
-    async def _send(self, steps: list[list[Any]]) -> tuple[float, list[list[bytes]]]:
-        """Run what was put off and ``steps``, waiting a little for a Redis that is away."""
-        steps, self._put_off = self._put_off + steps, []
+    async def _send_all(self) -> None:
+        """Send everything that has gathered, one call after the other, each with all there is."""
+        while self._asked:
+            asked, self._asked = self._asked, []
+            put_off, self._put_off = self._put_off, []
+            try:
+                now, answers = await self._send([*put_off, *(step for step, _ in asked if step)])
+            except Exception as error:  # noqa: BLE001 -- goes to those who asked
+                for _, answer in asked:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            theirs = iter(answers[len(answers) - sum(bool(step) for step, _ in asked) :])
+            for step, answer in asked:
+                result = next(theirs) if step else []
+                if not answer.done():
+                    answer.set_result((now, result))
+                elif step and step[0] == "take":
+                    self._put_off += [_undo(each, now) for each in result if each[0] == b"grant"]
+
+    async def _send(self, steps: list[list[Any]]) -> tuple[float, list[Any]]:
+        """Make one call, waiting a little for a Redis that is away."""
         deadline = time.monotonic() + self._patience
         while True:
             call = {
@@ -209,10 +233,32 @@ class RedisBackend:
                         "nobody knows how much may be sent. Bring Redis back and run again: every answer so far is kept.",
                         retry_after=60.0,
                     ) from error
+                # Perhaps it was the answer that was lost, and nothing may be given back twice.
+                steps = [step for step in steps if not _gives(step)]
                 await asyncio.sleep(_RETRY)
             else:
                 self._seen = float(now)
                 return self._seen, answers
+
+
+def _answer(answer: list[bytes], now: float) -> Answer:
+    kind, *numbers = answer
+    first = float(numbers[0])
+    if kind == b"grant":
+        return Grant(at=first, slot=int(numbers[1]), tokens=float(numbers[2]), made=now)
+    if kind == b"later":
+        return Later(at=first, now=now, paused=numbers[1] == b"1")
+    return TooLarge(first) if kind == b"too_large" else Halted(int(first))
+
+
+def _gives(step: list[Any]) -> bool:
+    """Tell whether a step gives capacity back."""
+    return step[0] == "give_back" or (step[0] == "settle" and step[3] < 0)
+
+
+def _undo(grant: list[bytes], now: float) -> list[Any]:
+    """Return the step that gives back what nobody waits for any more."""
+    return ["give_back", int(grant[2]), float(grant[3]), now]
 
 
 def redact(url: str) -> str:

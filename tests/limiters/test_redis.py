@@ -81,7 +81,8 @@ class Twins:
             now=self.now,
         )
         known = (terms.max_requests, terms.max_tokens, terms.burst, terms.learns)
-        assert_same_answer(ours, self.call("take", *known, tokens, tokens // 2, horizon, self.start))
+        (theirs,) = self.call("take", *known, [[tokens, tokens // 2]], horizon, self.start)
+        assert_same_answer(ours, theirs)
         if isinstance(ours, Grant):
             self.grants.append(ours)
 

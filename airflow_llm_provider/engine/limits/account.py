@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import FailureKind
@@ -17,22 +16,23 @@ from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
 from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooLarge
 from airflow_llm_provider.engine.limits.hints import per_minute
 from airflow_llm_provider.engine.limits.output import OutputLength
+from airflow_llm_provider.engine.limits.queue import CallerQueue
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.engine.limits.state import SLOTS, UNLIMITED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_llm_provider.engine.call import RateHint
     from airflow_llm_provider.engine.limits.backend import Backend
+    from airflow_llm_provider.engine.limits.bucket import Answer
 
 #: Seconds ahead for which capacity is taken: long enough to hide a late timer, short enough that little is lost with
 #: a sender that dies, and that capacity given back meanwhile is not missed.
 _HORIZON = 0.25
 #: The same as a share of a short window.
 _HORIZON_SHARE = 1 / 64
-#: Seconds after which whoever is first in the queue looks again whether others gave something back.
-_LOOK_AGAIN = 0.25
-#: Share of the window after which the first in the queue takes capacity however far ahead: a request that is large
-#: against the limit would otherwise never find enough at once, while smaller ones of other senders do.
+#: Share of the window after which the first in the queue takes capacity however far ahead.
 _PATIENCE_SHARE = 0.25
 #: Slot of a request that nobody named: older than any, so that only the limits count of what was said about it.
 _UNKNOWN_SLOT = -1
@@ -75,9 +75,14 @@ class AccountLimiter:
             clock=self._clock,
         )
         self._output = OutputLength()
-        self._turn = asyncio.Lock()
         self._since = UNLIMITED
-        self._horizon = min(_HORIZON, _HORIZON_SHARE * self._terms.window)
+        self._queue = CallerQueue(
+            self._take,
+            self._backend.give_back,
+            clock=self._clock,
+            horizon=min(_HORIZON, _HORIZON_SHARE * self._terms.window),
+            patience=_PATIENCE_SHARE * self._terms.window,
+        )
 
     async def reserve(self, cost: Cost) -> Reservation:
         """Wait for this caller's turn, take ``cost`` and say how long to wait before sending."""
@@ -153,28 +158,19 @@ class AccountLimiter:
 
     async def _fund(self, ticket: _Ticket, cost: Cost) -> float:
         """Take capacity for the ticket and return the wait; without capacity when a pause is the reason."""
-        async with self._turn:
-            patience = self._clock.monotonic() + _PATIENCE_SHARE * self._terms.window
-            while True:
-                answer = await self._backend.take(
-                    self._terms,
-                    tokens=self._tokens(cost),
-                    least=self._least(cost),
-                    horizon=self._horizon if self._clock.monotonic() < patience else UNLIMITED,
-                    since=self._since,
-                )
-                if isinstance(answer, Later):
-                    if answer.paused:
-                        return answer.at - answer.now
-                    rest = answer.at - answer.now - self._horizon / 2
-                    await self._clock.sleep(min(max(rest, _NEGLIGIBLE), _LOOK_AGAIN))
-                    continue
-                grant = _granted(answer, self._least(cost))
-                self._since = min(self._since, grant.made)
-                ticket.grant = ticket.last = grant
-                self._output.sent()
-                wait = grant.at - grant.made
-                return wait if wait > _NEGLIGIBLE else 0.0
+        answer = await self._queue.get(cost)
+        if isinstance(answer, Later):
+            return answer.at - answer.now
+        grant = _granted(answer, self._least(cost))
+        self._since = min(self._since, grant.made)
+        ticket.grant = ticket.last = grant
+        self._output.sent()
+        wait = grant.at - grant.made
+        return wait if wait > _NEGLIGIBLE else 0.0
+
+    async def _take(self, costs: Sequence[Cost], horizon: float) -> Sequence[Answer]:
+        wanted = [(self._tokens(cost), self._least(cost)) for cost in costs]
+        return await self._backend.take(self._terms, wanted, horizon=horizon, since=self._since)
 
     def _tokens(self, cost: Cost) -> float:
         if self._limits.reserve == "cap":
@@ -185,7 +181,7 @@ class AccountLimiter:
         return cost.tokens if self._limits.reserve == "cap" else cost.tokens - cost.output_cap
 
 
-def _granted(answer: Grant | TooLarge | Halted, least: float) -> Grant:
+def _granted(answer: Answer, least: float) -> Grant:
     if isinstance(answer, Halted):
         raise AccountHaltedError(_HALTS[answer.kind])
     if isinstance(answer, TooLarge):
@@ -194,6 +190,7 @@ def _granted(answer: Grant | TooLarge | Halted, least: float) -> Grant:
             f"The request takes at least {least:.0f} tokens of a limit of {answer.max_tokens:.0f} a window, so it can "
             "never be sent: shorten it, or raise tokens_per_minute of the connection",
         )
+    assert isinstance(answer, Grant)  # noqa: S101 -- nothing else is left
     return answer
 
 

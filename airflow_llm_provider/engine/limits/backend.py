@@ -11,7 +11,7 @@ from airflow_llm_provider.engine.limits import bucket, hints
 from airflow_llm_provider.engine.limits.state import LENGTH, initialise, resum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_llm_provider.engine.call import RateHint
     from airflow_llm_provider.engine.limits.bucket import Answer, Grant, Terms
@@ -25,9 +25,12 @@ class Backend(Protocol):
     """
 
     async def take(
-        self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
-    ) -> Answer:
-        """Run :func:`~airflow_llm_provider.engine.limits.bucket.take`."""
+        self, terms: Terms, wanted: Sequence[tuple[float, float]], *, horizon: float, since: float
+    ) -> list[Answer]:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.take` for several requests, up to one that must wait.
+
+        :param wanted: tokens to reserve, and tokens taken for certain, of each request.
+        """
         ...
 
     async def settle(self, slot: int, requests: float, tokens: float) -> None:
@@ -95,18 +98,23 @@ class LocalBackend:
         self._now = (clock or SystemClock()).monotonic
 
     async def take(
-        self, terms: Terms, *, tokens: float, least: float, horizon: float, since: float
-    ) -> Answer:
-        """Take one request and its tokens."""
-        state, done = await self._store.lock(), False
-        try:
-            answer = bucket.take(
-                state, terms, tokens=tokens, least=least, horizon=horizon, since=since, now=self._now()
-            )
-            done = True
-        finally:
-            self._store.unlock(sound=done)
-        return answer
+        self, terms: Terms, wanted: Sequence[tuple[float, float]], *, horizon: float, since: float
+    ) -> list[Answer]:
+        """Take requests and their tokens."""
+        answers: list[Answer] = []
+
+        def step(state: State) -> None:
+            now = self._now()
+            for tokens, least in wanted:
+                answer = bucket.take(
+                    state, terms, tokens=tokens, least=least, horizon=horizon, since=since, now=now
+                )
+                answers.append(answer)
+                if isinstance(answer, bucket.Later):
+                    return
+
+        await self._run(step)
+        return answers
 
     async def settle(self, slot: int, requests: float, tokens: float) -> None:
         """Correct a grant."""
