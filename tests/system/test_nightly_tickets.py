@@ -100,15 +100,18 @@ class Nights:
         words = ["--dag-id", DAG_ID, "--from-date", FIRST.isoformat(), "--to-date", LAST.isoformat()]
         words += ["--dag-run-conf", conf, "--max-active-runs", "3"]
         command = self.stage.airflow.command("backfill", "create", *words)
-        done = subprocess.run(
-            command,
-            env=self.stage.airflow.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        environment = self.stage.airflow.environment
+
+        def created() -> bool:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+            output = done.stdout + done.stderr
+            # On SQLite another process may have written in between; Airflow has then undone what it began.
+            assert done.returncode == 0 or "database is locked" in output, output
+            return done.returncode == 0
+
+        wait_until(created, timeout=60, what="the database was locked for a backfill")
 
     def backfill(self, reprocess: str, **params: Any) -> None:
         """The same through the REST API, as the UI does."""
