@@ -65,11 +65,13 @@ class ShardState:
     :param status: ``success``, ``failed`` (the task failed) or ``interrupted`` (stopped from outside).
     :param rows_by_status: rows by row status; sums to the shard's rows when ``status`` is ``success``; rows not
         reached count as ``pending`` otherwise.
-    :param reused: rows whose answer was already there.
+    :param reused: rows whose answer was already there, or is that of a row with the same request.
     :param requests: requests sent by this try, retries included.
     :param retries: requests that were a second or later attempt at a row.
     :param usage: tokens billed for this try's requests.
     :param cost_usd: US dollars for this try's requests; ``None``: the price is unknown.
+    :param waited_seconds: time that this try's rows, taken together, waited for limits, pauses and an endpoint that
+        did not answer.
     :param seconds: wall time of this try.
     :param files: URIs of the files that hold the outcome.
     :param errors: failed rows by error code, at most ten kinds, or failed requests when no row has failed. Codes only,
@@ -85,6 +87,7 @@ class ShardState:
     retries: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
+    waited_seconds: float = 0.0
     seconds: float = 0.0
     files: tuple[str, ...] = ()
     errors: Mapping[str, int] = field(default_factory=dict)

@@ -245,8 +245,8 @@ class BudgetGate:
             )
         if self.spent.cost_usd + cost.cost_usd > self._limit.cost_usd:
             parts.append(
-                f"{self.spent.cost_usd:.4f} of max_cost_usd {self._limit.cost_usd:.4f}; the next request can cost "
-                f"{cost.cost_usd:.4f}"
+                f"{self.spent.cost_usd:.6g} of max_cost_usd {self._limit.cost_usd:.6g}; the next request can cost "
+                f"{cost.cost_usd:.6g}"
             )
         return (
             f"The run's budget is used up: {' and '.join(parts)}. Every answer so far is kept; raise the budget and run "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.dataset_run import run_dataset
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
@@ -9,8 +10,10 @@ from airflow_llm_provider.jobs.shard_run import ShardRun
 from airflow_llm_provider.jobs.split import Estimate, SplitResult, split
 
 __all__ = [
+    "Account",
     "CompleteOptions",
     "Estimate",
+    "OpenAccounts",
     "ShardRun",
     "SplitOptions",
     "SplitResult",

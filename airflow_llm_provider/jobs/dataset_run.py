@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
 from airflow_llm_provider.jobs.split import split
+from airflow_llm_provider.limiters import account_key
 from airflow_llm_provider.prices import Pricer
 
 if TYPE_CHECKING:
@@ -38,6 +40,16 @@ def run_dataset(
     max_output_attempts: int = 1,
     failure_threshold: float | None = None,
     progress_interval: float = 10.0,
+    limits: Mapping[str, Any] | None = None,
+    limiter_url: str | None = None,
+    max_tokens_total: int | None = None,
+    max_cost_usd: float | None = None,
+    fallback_model: str | None = None,
+    adaptive: bool | None = None,
+    deduplicate: bool | None = None,
+    max_outage: float | None = 300.0,
+    max_limit_wait: float | None = 900.0,
+    max_same_rejections: int | None = 10,
     split_options: SplitOptions | None = None,
     prices: Mapping[str, Mapping[str, float]] | None = None,
     resolver: Resolver = resolve,
@@ -54,6 +66,11 @@ def run_dataset(
     :param destination: folder of the output; any fsspec URL.
     :param base_url: the endpoint, such as ``http://127.0.0.1:8000/v1``; ``None``: OpenAI's.
     :param api_key: key of the account; ``None``: none is sent.
+    :param limits: requests and tokens a minute, for every model or by model, such as
+        ``{"requests_per_minute": 500, "tokens_per_minute": 200_000}``; ``None``: not known.
+    :param limiter_url: where limits and budget are shared; by default, and as ``file://``, between all processes of
+        this machine that send with the same key to the same endpoint. These and the options below are those of
+        :class:`~airflow_llm_provider.jobs.options.CompleteOptions`.
     :param split_options: further options of the split; ``shard_tokens`` here is the one of this call unless given.
     :param prices: US dollars per million tokens by model, as :class:`~airflow_llm_provider.prices.Pricer` takes them.
     :param client: makes the client, instead of ``base_url`` and ``api_key``.
@@ -66,6 +83,15 @@ def run_dataset(
         max_output_attempts=max_output_attempts,
         failure_threshold=failure_threshold,
         progress_interval=progress_interval,
+        limiter_url=limiter_url,
+        max_tokens_total=max_tokens_total,
+        max_cost_usd=max_cost_usd,
+        fallback_model=fallback_model,
+        adaptive=adaptive,
+        deduplicate=deduplicate,
+        max_outage=max_outage,
+        max_limit_wait=max_limit_wait,
+        max_same_rejections=max_same_rejections,
     )
     pricer = Pricer(prices, base_url=base_url)
 
@@ -73,7 +99,7 @@ def run_dataset(
         spec,
         source,
         destination,
-        options=split_options or SplitOptions(shard_tokens=shard_tokens),
+        options=split_options or SplitOptions(shard_tokens=shard_tokens, max_cost_usd=max_cost_usd),
         resolver=resolver,
         pricer=pricer,
         clock=clock,
@@ -81,23 +107,32 @@ def run_dataset(
     )
     if result.plan_uri is None:
         raise ValueError("split_options.dry_run writes no plan: call split() itself for an estimate")
-    make = client or (lambda: OpenAIClient(base_url=base_url, api_key=api_key, concurrency=concurrency))
+    account = Account(
+        name="",
+        client=(lambda _: client())
+        if client is not None
+        else lambda most: OpenAIClient(base_url=base_url, api_key=api_key, concurrency=most),
+        # A client of the caller's own may belong to any account.
+        key="" if client is not None and limiter_url is None else account_key(base_url or "", api_key or ""),
+        limits=limits,
+        pricer=pricer,
+    )
 
-    def shard_run(reference: ShardReference, sender: ModelClient) -> ShardRun:
+    def shard_run(reference: ShardReference, accounts: OpenAccounts) -> ShardRun:
         return ShardRun(
             reference,
-            client=sender,
+            accounts=accounts,
             options=options,
             destination=destination,
             resolver=resolver,
-            pricer=pricer,
             probe=reference.index == 0,
             clock=clock,
             rng=rng,
             log=log,
         )
 
-    states = run_blocking(_ask_all(result.references, make, shard_run)) if result.references else []
+    accounts = OpenAccounts([account], concurrency=concurrency, limiter_url=limiter_url, clock=clock)
+    states = run_blocking(_ask_all(result.references, accounts, shard_run)) if result.references else []
     return merge(
         result.plan_uri,
         states=states,
@@ -111,12 +146,11 @@ def run_dataset(
 
 async def _ask_all(
     references: Sequence[ShardReference],
-    make: Callable[[], ModelClient],
-    shard_run: Callable[[ShardReference, ModelClient], ShardRun],
+    accounts: OpenAccounts,
+    shard_run: Callable[[ShardReference, OpenAccounts], ShardRun],
 ) -> list[dict[str, Any]]:
-    """Ask shard after shard with one client, so that connections are opened once."""
-    client = make()
+    """Ask shard after shard with one client and one limiter, so that connections are opened once."""
     try:
-        return [(await shard_run(reference, client).ask()).to_json() for reference in references]
+        return [(await shard_run(reference, accounts).ask()).to_json() for reference in references]
     finally:
-        await client.aclose()
+        await accounts.aclose()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from airflow_llm_provider.engine.budget import BudgetConfig
 from airflow_llm_provider.errors import LLMInputError
 
 
@@ -24,6 +25,7 @@ class SplitOptions:
     :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
     :param start_over: forget every stored answer of the destination first, and pay again.
     :param dry_run: estimate and write nothing.
+    :param max_cost_usd: what the run may cost; refused here already when the model's price is unknown.
     """
 
     shard_tokens: int = 200_000
@@ -36,19 +38,21 @@ class SplitOptions:
     delimiter: str | None = None
     start_over: bool = False
     dry_run: bool = False
+    max_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
         _check_count("shard_tokens", self.shard_tokens)
         for name in ("max_rows_per_shard", "max_shards"):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))
+        BudgetConfig(max_cost_usd=self.max_cost_usd)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteOptions:
     """How a shard's requests are sent.
 
-    :param concurrency: most requests in flight.
+    :param concurrency: most requests in flight, over all accounts.
     :param timeout: seconds for one request.
     :param max_attempts: failed requests per row after which it ends as ``error``; waiting for a rate limit is none.
     :param max_output_attempts: completions per row, when the answer cannot be parsed and asking again may help. Every
@@ -56,6 +60,24 @@ class CompleteOptions:
     :param failure_threshold: largest share of rows, from 0 to 1, that may end without an answer before the task
         fails; blank rows do not count. ``None``: the task fails only when not a single row got one.
     :param progress_interval: seconds between two progress lines in the log.
+    :param limiter_url: where the accounts' limits and the run's budget are shared, unless an account says otherwise:
+        ``file://`` by all processes of this machine, ``redis://host:6379/0`` by all machines, ``memory://`` by nobody
+        else. ``None``: ``file://``.
+    :param max_tokens_total: tokens, prompt and answer, that the whole run may use over all its shards and tries.
+        Reserved before a request goes out, so that it is not exceeded. Answers of this plan that are paid already
+        count; to go on after it was reached, raise it and clear the task.
+    :param max_cost_usd: the same in US dollars; refused when a price is unknown.
+    :param fallback_model: cheaper model of the same endpoint, used from 95 % of the budget on and while the endpoint does
+        not answer for the first model. A row that it answered is answered: it is not asked again.
+    :param adaptive: whether to find out how many requests the endpoint takes at a time, ``concurrency`` at most.
+        ``None``: when neither the account nor the endpoint states a limit.
+    :param deduplicate: whether identical requests of a shard are asked once. ``None``: when temperature is 0.
+    :param max_outage: seconds for which an endpoint that does not answer is waited for, before the task fails to be
+        retried later. ``None``: for ever.
+    :param max_limit_wait: seconds for which the account's limits may hold back a request, before the task fails to be
+        retried later. ``None``: for ever.
+    :param max_same_rejections: rows that the endpoint may reject from the very first one on, all with one code, before
+        the shard stops as wrongly configured. ``None``: any number.
     """
 
     concurrency: int = 16
@@ -64,15 +86,37 @@ class CompleteOptions:
     max_output_attempts: int = 1
     failure_threshold: float | None = None
     progress_interval: float = 10.0
+    limiter_url: str | None = field(default=None, repr=False)
+    max_tokens_total: int | None = None
+    max_cost_usd: float | None = None
+    fallback_model: str | None = None
+    adaptive: bool | None = None
+    deduplicate: bool | None = None
+    max_outage: float | None = 300.0
+    max_limit_wait: float | None = 900.0
+    max_same_rejections: int | None = 10
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "max_attempts", "max_output_attempts"):
             _check_count(name, getattr(self, name))
-        for name in ("timeout", "progress_interval"):
+        for name in ("timeout", "progress_interval", "max_outage", "max_limit_wait"):
             value = getattr(self, name)
+            if value is None and name.startswith("max_"):
+                continue
             if not _is_number(value) or value <= 0:
                 raise LLMInputError(f"{name} is {value!r}: give a number of seconds above 0")
         check_threshold(self.failure_threshold)
+        BudgetConfig(max_tokens_total=self.max_tokens_total, max_cost_usd=self.max_cost_usd)
+        if self.max_same_rejections is not None:
+            _check_count("max_same_rejections", self.max_same_rejections)
+        for name in ("adaptive", "deduplicate"):
+            if getattr(self, name) not in (None, True, False):
+                raise LLMInputError(f"{name} is {getattr(self, name)!r}: give True, False or None")
+        for name in ("fallback_model", "limiter_url"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                # Not the value itself: the URL may hold a password.
+                raise LLMInputError(f"{name} is a blank or a {type(value).__name__}: give a text, or None")
 
 
 def check_threshold(value: object) -> None:

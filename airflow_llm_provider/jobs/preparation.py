@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.answers import AnswerJudge
 from airflow_llm_provider.dataset.prepared import PreparedRows
-from airflow_llm_provider.dataset.rows import rows_of
+from airflow_llm_provider.dataset.rows import rows_of, text_columns
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.prompt import PromptTemplate, RequestShape, RowRenderError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from airflow_llm_provider.spec import CompletionSpec
+
+_EMPTY = "every column that the prompt uses is null or blank"
 
 
 class RowPreparation:
@@ -38,42 +43,88 @@ class RowPreparation:
         """What a person should know about the counting."""
         return [self._counter.note] if self._counter.note else []
 
-    def prepare(self, batch: pa.RecordBatch) -> PreparedRows:
-        """Prepare one batch.
+    def prepare(self, batch: pa.RecordBatch) -> Callable[[], PreparedRows]:
+        """Render one batch, and return what counts it: counters leave the interpreter to others meanwhile.
 
         :param batch: rows of the source.
         """
-        size = batch.num_rows
-        tokens = [0] * size
-        fingerprints: list[bytes | None] = [None] * size
-        statuses: list[str | None] = [None] * size
-        errors: list[str | None] = [None] * size
-        positions, conversations = [], []
+        rendered = self._render_columns(batch) or self._render_rows(batch)
+        fingerprints = self._shape.fingerprints(self.template.opening, rendered.texts)
+        return partial(self._count, rendered, fingerprints)
+
+    def _render_columns(self, batch: pa.RecordBatch) -> _Rendered | None:
+        """Render a plain template over columns of text, the usual case, without a dict per row."""
+        columns = text_columns(batch, self._columns)
+        texts = self.template.texts(columns) if columns else None
+        if not columns or texts is None:
+            return None
+        rendered = _Rendered(rows=batch.num_rows)
+        first, *others = columns.values()
+        blank = {
+            position
+            for position, value in enumerate(first)
+            if _is_blank(value) and all(_is_blank(other[position]) for other in others)
+        }
+        for position in blank:
+            rendered.set_aside(position, RowStatus.EMPTY_INPUT, _EMPTY)
+        rendered.positions = [n for n in range(batch.num_rows) if n not in blank]
+        rendered.texts = [texts[n] for n in rendered.positions] if blank else texts
+        return rendered
+
+    def _render_rows(self, batch: pa.RecordBatch) -> _Rendered:
+        rendered = _Rendered(rows=batch.num_rows)
         for position, row in enumerate(rows_of(batch, self._columns)):
             if self.template.is_empty(row):
-                statuses[position] = RowStatus.EMPTY_INPUT
-                errors[position] = "every column that the prompt uses is null or blank"
+                rendered.set_aside(position, RowStatus.EMPTY_INPUT, _EMPTY)
                 continue
             try:
-                conversations.append(self.template.messages(row))
+                rendered.texts.append(self.template.text(row))
             except RowRenderError as error:
-                statuses[position] = RowStatus.REJECTED
-                errors[position] = str(error)
-                continue
-            positions.append(position)
-        counts = self._tokens.count(conversations)
-        for position, messages, count in zip(positions, conversations, counts, strict=True):
+                rendered.set_aside(position, RowStatus.REJECTED, str(error))
+            else:
+                rendered.positions.append(position)
+        return rendered
+
+    def _count(self, rendered: _Rendered, fingerprints: list[bytes]) -> PreparedRows:
+        tokens = [0] * rendered.rows
+        kept: list[bytes | None] = [None] * rendered.rows
+        counts = self._tokens.count_texts(self.template.opening, rendered.texts)
+        for position, count, fingerprint in zip(rendered.positions, counts, fingerprints, strict=True):
             if self._exceeds_window(count):
-                statuses[position] = RowStatus.CONTEXT_TOO_LONG
-                errors[position] = (
+                rendered.set_aside(
+                    position,
+                    RowStatus.CONTEXT_TOO_LONG,
                     f"{count} prompt tokens and an output cap of {self._spec.max_output_tokens} exceed the context "
-                    f"window of {self._spec.context_window}"
+                    f"window of {self._spec.context_window}",
                 )
                 continue
             tokens[position] = count
-            fingerprints[position] = self._shape.fingerprint(messages)
-        return PreparedRows(tokens=tokens, fingerprints=fingerprints, statuses=statuses, errors=errors)
+            kept[position] = fingerprint
+        return PreparedRows(
+            tokens=tokens, fingerprints=kept, statuses=rendered.statuses, errors=rendered.errors
+        )
 
     def _exceeds_window(self, tokens: int) -> bool:
         window = self._spec.context_window
-        return window is not None and tokens + self._spec.max_output_tokens > window
+        # A count that is not the model's own may be several times too high: then the endpoint decides.
+        return window is not None and self._counter.exact and tokens + self._spec.max_output_tokens > window
+
+
+class _Rendered:
+    """The texts of a batch, where they belong, and the rows without one."""
+
+    def __init__(self, *, rows: int) -> None:
+        self.rows = rows
+        self.positions: list[int] = []
+        self.texts: list[str] = []
+        self.statuses: list[str | None] = [None] * rows
+        self.errors: list[str | None] = [None] * rows
+
+    def set_aside(self, position: int, status: RowStatus, error: str) -> None:
+        """Note a row that will not be sent."""
+        self.statuses[position] = status
+        self.errors[position] = error
+
+
+def _is_blank(text: str) -> bool:
+    return not text or text.isspace()

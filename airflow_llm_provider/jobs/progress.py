@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.events import AttemptFinished, BugFound, Event, Paused, RowDone, Stopping
+from airflow_llm_provider.engine.breaker import CircuitState
+from airflow_llm_provider.engine.events import (
+    AccountLost,
+    AttemptFinished,
+    BreakerChanged,
+    BudgetUsed,
+    BugFound,
+    Event,
+    Paused,
+    RowDone,
+    Stopping,
+    Waiting,
+    WaitReason,
+)
 from airflow_llm_provider.engine.status import RowStatus
 
 if TYPE_CHECKING:
     import logging
 
     from airflow_llm_provider.engine.clock import Clock
+
+#: A wait for capacity that is worth a line, in seconds; shorter ones only space requests out.
+_LONG_WAIT = 5.0
 
 
 class ProgressLog:
@@ -35,6 +51,7 @@ class ProgressLog:
         self._succeeded = 0
         self._failed = 0
         self._tokens = 0
+        self._waited = self._waits = False
 
     def on_event(self, event: Event) -> None:
         """Take note of one event."""
@@ -46,8 +63,38 @@ class ProgressLog:
         elif isinstance(event, AttemptFinished):
             if event.usage is not None:
                 self._tokens += event.usage.total_tokens
-        elif isinstance(event, Paused):
-            self._log.warning("%s: the endpoint asked everyone to wait %.1f s", self._label, event.seconds)
+        elif isinstance(event, Waiting):
+            self._on_waiting(event)
+        else:
+            self._on_incident(event)
+
+    def copied(self, count: int) -> None:
+        """Count rows that took another row's answer."""
+        self._settled += count
+        self._reused += count
+
+    def _on_waiting(self, event: Waiting) -> None:
+        """Tell of a long wait for capacity, once until it is over."""
+        if event.reason is not WaitReason.LIMIT or event.seconds < _LONG_WAIT:
+            return
+        if not self._waits:
+            self._log.info("%s: waiting %.0f s for the account's limits", self._label, event.seconds)
+        self._waits = self._waited = True
+
+    def _on_incident(self, event: Event) -> None:
+        if isinstance(event, Paused):
+            self._log.warning(
+                "%s: the endpoint asked everyone%s to wait %.1f s",
+                self._label,
+                _on(event.account),
+                event.seconds,
+            )
+        elif isinstance(event, BreakerChanged):
+            self._on_breaker(event)
+        elif isinstance(event, AccountLost):
+            self._log.error("%s: goes on without account %s: %s", self._label, event.account, event.reason)
+        elif isinstance(event, BudgetUsed):
+            self._log.warning("%s: %.0f %% of the run's budget is used", self._label, 100 * event.share)
         elif isinstance(event, Stopping):
             self._log.warning(
                 "%s: stopping (%s); answers in flight get %.0f s", self._label, event.reason, event.grace
@@ -56,8 +103,16 @@ class ProgressLog:
             # The exception's text may quote an answer, so only its type is told.
             self._log.error("%s: %s raised %s", self._label, event.where, type(event.error).__name__)
 
+    def _on_breaker(self, event: BreakerChanged) -> None:
+        what = f"the endpoint{_on(event.account)}{f' for {event.model}' if event.model else ''}"
+        if event.state is CircuitState.CLOSED:
+            self._log.warning("%s: %s answers again", self._label, what)
+        else:
+            self._log.warning("%s: %s does not answer: asking it once in a while", self._label, what)
+
     def tell(self) -> None:
         """Write one progress line."""
+        self._waits, self._waited = self._waits and self._waited, False
         seconds = max(self._clock.monotonic() - self._began, 1e-9)
         asked = self._succeeded + self._failed
         done = asked + self._settled
@@ -74,6 +129,10 @@ class ProgressLog:
             self._tokens / seconds,
             eta,
         )
+
+
+def _on(account: str | None) -> str:
+    return f" on {account}" if account else ""
 
 
 def _duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from airflow_llm_provider.engine.call import Outcome, Request
 from airflow_llm_provider.prompt import PromptTemplate, RequestShape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_llm_provider.dataset.shards import ShardFile
     from airflow_llm_provider.spec import CompletionSpec
@@ -20,14 +20,22 @@ class Questions:
     :param spec: what to ask.
     :param shard: the rows.
     :param outcomes: one per row; rows with an outcome are passed over.
+    :param followers: rows that take another's answer; passed over as well.
     """
 
-    def __init__(self, spec: CompletionSpec, shard: ShardFile, outcomes: Sequence[Outcome | None]) -> None:
+    def __init__(
+        self,
+        spec: CompletionSpec,
+        shard: ShardFile,
+        outcomes: Sequence[Outcome | None],
+        followers: Iterable[int] = (),
+    ) -> None:
         self._spec = spec
         self._shard = shard
         self._open = [outcome is None for outcome in outcomes]
+        for index in followers:
+            self._open[index] = False
         self.pending = sum(self._open)
-        self.model = spec.model
 
     def __iter__(self) -> Iterator[Request]:
         template = PromptTemplate(self._spec)

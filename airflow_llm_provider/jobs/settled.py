@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import Judge, Outcome, Reply
 from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.jobs.duplicates import answer_alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ class SettledRows:
     """What is known of a shard's rows before anything is sent.
 
     :param outcomes: one per row in row order; ``None``: to be asked.
-    :param reused: rows whose answer was already there.
+    :param reused: rows whose answer was already there, or is that of another row.
     """
 
     outcomes: list[Outcome | None]
@@ -38,12 +39,19 @@ class SettledRows:
         return dict(Counter(outcome.status.value for outcome in self.outcomes if outcome is not None))
 
 
-def settle(keys: ShardKeys, answers: Mapping[tuple[bytes, int], Record], judge: Judge) -> SettledRows:
+def settle(
+    keys: ShardKeys,
+    answers: Mapping[tuple[bytes, int], Record],
+    judge: Judge,
+    *,
+    alike: bool = False,
+) -> SettledRows:
     """Match a shard's rows with the answers there are.
 
     :param keys: the shard's rows.
     :param answers: paid answers by fingerprint and occurrence.
     :param judge: parses the words of a stored answer again, since only words are stored.
+    :param alike: whether an answer holds for every row with that request.
     """
     outcomes: list[Outcome | None] = []
     reused = 0
@@ -57,6 +65,10 @@ def settle(keys: ShardKeys, answers: Mapping[tuple[bytes, int], Record], judge: 
             continue
         reused += 1
         outcomes.append(_reuse(index, record.outcome, judge))
+    if alike and reused:
+        open_rows = outcomes.count(None)
+        outcomes = answer_alike(outcomes, keys)
+        reused += open_rows - outcomes.count(None)
     return SettledRows(outcomes=outcomes, reused=reused)
 
 

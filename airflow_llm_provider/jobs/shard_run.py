@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections import Counter
@@ -13,39 +14,38 @@ from airflow_llm_provider.answers import AnswerJudge
 from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import read_plan
-from airflow_llm_provider.dataset.record import Record
 from airflow_llm_provider.dataset.results import write_results
 from airflow_llm_provider.dataset.reuse import known_answers
 from airflow_llm_provider.dataset.shards import open_shard
+from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
-from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.report import EngineReport
-from airflow_llm_provider.engine.retry import RetryConfig
-from airflow_llm_provider.engine.runner import Engine
-from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.jobs.duplicates import followers, wants_one_answer
+from airflow_llm_provider.jobs.engine_setup import EngineSetup
+from airflow_llm_provider.jobs.keeper import Keeper
 from airflow_llm_provider.jobs.options import CompleteOptions
 from airflow_llm_provider.jobs.progress import ProgressLog
 from airflow_llm_provider.jobs.questions import Questions
 from airflow_llm_provider.jobs.settled import SettledRows, settle
-from airflow_llm_provider.jobs.threshold import check_shard
-from airflow_llm_provider.prices import Pricer
+from airflow_llm_provider.jobs.threshold import all_ended, check_shard
 from airflow_llm_provider.xcom import ShardReference, ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from airflow_llm_provider.dataset.plan import Plan
     from airflow_llm_provider.dataset.reuse import KnownAnswers
     from airflow_llm_provider.dataset.shards import ShardFile
-    from airflow_llm_provider.engine.call import ModelClient, Outcome
+    from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.limiter import Limiter
+    from airflow_llm_provider.engine.runner import Engine
+    from airflow_llm_provider.prices import Pricer
 
 _log = logging.getLogger(__name__)
 _MOST_ERROR_KINDS = 10
-#: The longest time for which the first request goes out alone.
-PROBE_SECONDS = 0.25
 
 
 class ShardRun:
@@ -55,12 +55,14 @@ class ShardRun:
     only the rest. :attr:`state` is valid at any time, also after an exception.
 
     :param reference: the shard, as the split returned it.
-    :param client: sends requests; its owner closes it, or :meth:`run` does.
+    :param accounts: what to send on. Clients and limiters that a sequence of accounts makes are closed in the end;
+        what is open already stays open.
+    :param client: sends requests, in place of accounts; its owner closes it, or :meth:`run` does.
     :param options: how requests are sent.
     :param destination: the destination the split was given; needed only when its URI is too long for XCom.
     :param resolver: from a URL to a filesystem.
-    :param pricer: prices of requests.
-    :param limiter: shares the account's limits; ``None``: only pauses that the endpoint asks for.
+    :param pricer: prices of the requests of ``client``.
+    :param limiter: limits of ``client``; ``None``: only pauses that the endpoint asks for.
     :param probe: whether the first request goes out alone, so that a wrong key costs one request.
     """
 
@@ -68,7 +70,8 @@ class ShardRun:
         self,
         reference: ShardReference,
         *,
-        client: ModelClient,
+        accounts: Sequence[Account] | OpenAccounts = (),
+        client: ModelClient | None = None,
         options: CompleteOptions | None = None,
         destination: str | None = None,
         resolver: Resolver = resolve,
@@ -84,12 +87,13 @@ class ShardRun:
         self._options = options or CompleteOptions()
         self._destination = destination
         self._resolver = resolver
-        self._pricer = pricer or Pricer()
-        self._limiter = limiter
         self._probe = probe
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
         self._log = log or _log
+        self._owned: OpenAccounts | None = None
+        self._accounts = self._open(accounts, limiter, pricer)
+        self._keeper: Keeper | None = None
         self._engine: Engine | None = None
         self._stop_reason: str | None = None
         self._settled: SettledRows | None = None
@@ -106,14 +110,16 @@ class ShardRun:
             try:
                 return await self.ask()
             finally:
-                await self._client.aclose()
+                if self._client is not None:
+                    await self._client.aclose()
 
         return run_blocking(ask_and_close())
 
     async def ask(self) -> ShardState:
         """Ask on the running loop, and return how it went. Files are read and written on the loop's thread.
 
-        :raises LLMTerminalError: every further request would fail the same way.
+        :raises LLMInputError: an option that cannot be kept; nothing was sent.
+        :raises LLMTerminalError: every further request would fail the same way, or the budget is used up.
         :raises LLMRetryableError: interrupted, or the endpoint is down; another try goes on where this one stopped.
         :raises LLMFailureThresholdError: too many rows have no answer.
         :raises LLMStateError: storage cannot be read or written.
@@ -127,6 +133,8 @@ class ShardRun:
             raise
         finally:
             self._seconds = self._clock.monotonic() - self._began
+            if self._owned is not None:
+                await self._owned.aclose()
         return self.state
 
     def stop(self, reason: str) -> None:
@@ -144,6 +152,8 @@ class ShardRun:
         if self._settled is not None:
             reused = self._settled.reused
             rows.update(self._settled.rows_by_status)
+        copies = Counter() if self._keeper is None else self._keeper.copies
+        rows.update(copies)
         pending = self._reference.rows - rows.total()
         if pending > 0:
             rows["pending"] = pending
@@ -152,11 +162,12 @@ class ShardRun:
             shard=self._reference,
             status="interrupted" if self._status == "failed" and self._stop_reason else self._status,
             rows_by_status=dict(rows),
-            reused=reused,
+            reused=reused + copies.total(),
             requests=report.requests,
             retries=report.retries,
             usage=report.usage,
             cost_usd=report.cost_usd,
+            waited_seconds=round(report.waited_seconds, 3),
             seconds=round(seconds, 3),
             files=self._files,
             # A refusal that stops the shard ends no row; what was refused is still told.
@@ -164,17 +175,33 @@ class ShardRun:
             message=self._message,
         )
 
+    def _open(
+        self, accounts: Sequence[Account] | OpenAccounts, limiter: Limiter | None, pricer: Pricer | None
+    ) -> OpenAccounts:
+        if isinstance(accounts, OpenAccounts):
+            return accounts
+        url = self._options.limiter_url
+        if self._client is not None:
+            return OpenAccounts.of_client(
+                self._client, limiter=limiter, pricer=pricer, limiter_url=url, clock=self._clock
+            )
+        self._owned = OpenAccounts(
+            accounts, concurrency=self._options.concurrency, limiter_url=url, clock=self._clock
+        )
+        return self._owned
+
     async def _run(self) -> None:
         layout, plan_id = Layout.of_plan(
             self._reference.plan, destination=self._destination, resolver=self._resolver
         )
         plan = read_plan(layout, plan_id)
+        self._setup(plan).check()
         with open_shard(layout, self._reference.shard_id) as shard:
             known = known_answers(layout, plan.entry(self._reference.shard_id), shard.keys)
             for warning in known.warnings:
                 self._log.warning("%s", warning)
             judge = AnswerJudge(plan.spec)
-            self._settled = settled = settle(shard.keys, known.answers, judge)
+            self._settled = settled = settle(shard.keys, known.answers, judge, alike=self._alike(plan))
             self._log.info(
                 "%s: %s rows to ask, %s answers reused",
                 self._reference.label,
@@ -195,61 +222,70 @@ class ShardRun:
         written: tuple[str, ...] = ()
         if settled.pending:
             with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
-
-                def keep(outcome: Outcome) -> None:
-                    fingerprint = keys.fingerprints[outcome.index]
-                    assert fingerprint is not None  # noqa: S101 -- rows set aside are never asked
-                    journal.append(Record(fingerprint, keys.occurrences[outcome.index], outcome))
-                    outcomes[outcome.index] = outcome
-
-                await self._converse(Questions(plan.spec, shard, outcomes), judge, keep)
+                alike = followers(outcomes, keys) if self._alike(plan) else {}
+                progress = self._progress(settled)
+                self._keeper = keeper = Keeper(journal, keys, outcomes, alike, progress.copied)
+                questions = Questions(plan.spec, shard, outcomes, itertools.chain(*alike.values()))
+                engine = self._make_engine(layout, plan, judge, progress)
+                await self._converse(engine, questions, keeper, progress)
             written = journal.files
-        finished = [outcome for outcome in outcomes if outcome is not None]
-        if len(finished) < len(outcomes):
-            left = len(outcomes) - len(finished)
-            raise LLMRetryableError(
-                f"stopped with {left:,} of {len(outcomes):,} rows not asked ({self._stop_reason or 'interrupted'}); every "
-                "answer so far is kept, and the next try asks only the rest"
-            )
+        finished = all_ended(outcomes, self._stop_reason)
         check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
         self._files = (write_results(layout, shard_id, spec=plan.spec, keys=keys, outcomes=finished),)
         remove_journal(layout, shard_id, (*known.journal_files, *written))
 
-    async def _converse(
-        self, questions: Questions, judge: AnswerJudge, keep: Callable[[Outcome], None]
-    ) -> None:
-        options = self._options
-        progress = ProgressLog(
+    def _alike(self, plan: Plan) -> bool:
+        return wants_one_answer(plan.spec, self._options.deduplicate)
+
+    def _progress(self, settled: SettledRows) -> ProgressLog:
+        return ProgressLog(
             self._reference.label,
             rows=self._reference.rows,
-            settled=self._reference.rows - questions.pending,
-            reused=self._settled.reused if self._settled else 0,
+            settled=self._reference.rows - settled.pending,
+            reused=settled.reused,
             clock=self._clock,
             log=self._log,
         )
-        engine = Engine(
-            self._client,
+
+    def _make_engine(self, layout: Layout, plan: Plan, judge: AnswerJudge, progress: ProgressLog) -> Engine:
+        setup = self._setup(plan)
+        # The plan's place, since the same rows may be asked for several destinations.
+        budget = setup.budget(
+            layout.uri(layout.plan(plan.plan_id)),
+            known=lambda: spent_on(layout, plan),
+            shared=len(plan.shards) > 1,
+            observer=progress,
+        )
+        return setup.engine(
             judge,
-            config=EngineConfig(
-                concurrency=options.concurrency,
-                timeout=options.timeout,
-                probe_window=PROBE_SECONDS if self._probe else 0.0,
-                retry=RetryConfig(
-                    max_attempts=options.max_attempts, max_output_attempts=options.max_output_attempts
-                ),
-            ),
-            price=self._pricer.of(questions.model),
+            budget=budget,
+            observer=progress,
+            probe=self._probe,
+            watch_rejections=self._settled is None or not self._settled.reused,
+        )
+
+    def _setup(self, plan: Plan) -> EngineSetup:
+        return EngineSetup(
+            model=plan.spec.model,
+            accounts=self._accounts,
+            options=self._options,
             clock=self._clock,
             rng=self._rng,
-            observer=progress,
-            limiter=self._limiter,
         )
+
+    async def _converse(
+        self,
+        engine: Engine,
+        questions: Questions,
+        keeper: Keeper,
+        progress: ProgressLog,
+    ) -> None:
         self._engine = engine
         if self._stop_reason is not None:
             engine.stop(self._stop_reason)
         teller = asyncio.create_task(self._tell(progress))
         try:
-            await engine.run(questions, keep, total=questions.pending)
+            await engine.run(questions, keeper.keep, total=questions.pending)
         finally:
             teller.cancel()
             with suppress(asyncio.CancelledError):

@@ -17,6 +17,7 @@ from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.amounts import counted, dollars
+from airflow_llm_provider.jobs.engine_setup import check_price
 from airflow_llm_provider.jobs.options import SplitOptions
 from airflow_llm_provider.jobs.preparation import RowPreparation
 from airflow_llm_provider.prices import Pricer
@@ -121,6 +122,9 @@ def split(
         columns_if_empty=sorted(preparation.template.columns),
     )
     check_columns(preparation, opened)
+    if options.max_cost_usd is not None:
+        price = (pricer or Pricer()).estimate(spec.model, prompt_tokens=1, completion_tokens=1)
+        check_price(price, spec.model)
     layout = Layout(destination, resolver)
     settings = SplitSettings(
         shard_tokens=options.shard_tokens,

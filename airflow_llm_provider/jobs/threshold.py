@@ -22,6 +22,22 @@ _NOT_THE_ROW = frozenset(
 )
 
 
+def all_ended(outcomes: Sequence[Outcome | None], stop_reason: str | None) -> list[Outcome]:
+    """Return the outcomes of rows that have all ended.
+
+    :param stop_reason: why not all of them have; ``None``: unknown.
+    :raises LLMRetryableError: when some have not.
+    """
+    finished = [outcome for outcome in outcomes if outcome is not None]
+    if len(finished) < len(outcomes):
+        left = len(outcomes) - len(finished)
+        raise LLMRetryableError(
+            f"stopped with {left:,} of {len(outcomes):,} rows not asked ({stop_reason or 'interrupted'}); every answer so "
+            "far is kept, and the next try asks only the rest"
+        )
+    return finished
+
+
 def check_shard(outcomes: Sequence[Outcome], *, asked: int, threshold: float | None) -> None:
     """Refuse a shard in which too much failed.
 

@@ -1,0 +1,180 @@
+"""An engine with everything that holds requests back: limits, breakers, adaptive concurrency, budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
+from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
+from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate, Spent
+from airflow_llm_provider.engine.config import EngineConfig
+from airflow_llm_provider.engine.events import BudgetUsed
+from airflow_llm_provider.engine.limits.rate_limits import limits_for
+from airflow_llm_provider.engine.retry import RetryConfig
+from airflow_llm_provider.engine.route import Route
+from airflow_llm_provider.engine.runner import Engine
+from airflow_llm_provider.errors import LLMInputError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from airflow_llm_provider.engine.call import Judge
+    from airflow_llm_provider.engine.clock import Clock
+    from airflow_llm_provider.engine.events import Observer
+    from airflow_llm_provider.engine.gate import Gate
+    from airflow_llm_provider.engine.usage import Usage
+    from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
+    from airflow_llm_provider.jobs.options import CompleteOptions
+
+#: The longest time for which the first request goes out alone.
+PROBE_SECONDS = 0.25
+#: Dropped requests in a row that open a breaker, where rows have more attempts than that.
+_CONSECUTIVE_FAILURES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSetup:
+    """What the engines of a run have in common.
+
+    :param model: model that the requests name.
+    :param accounts: what to send on.
+    :param options: how to send.
+    """
+
+    model: str
+    accounts: OpenAccounts
+    options: CompleteOptions
+    clock: Clock
+    rng: random.Random
+
+    def check(self) -> None:
+        """Refuse what cannot be kept, before anything is sent.
+
+        :raises LLMInputError: a money cap without a price, a fallback that is none.
+        """
+        options = self.options
+        if options.fallback_model == self.model:
+            raise LLMInputError(
+                f"fallback_model is {self.model!r}, the model itself: name another, cheaper one"
+            )
+        if options.max_cost_usd is None:
+            return
+        for account in self.accounts.accounts:
+            for model in self._models():
+                check_price(account.pricer.estimate(model, prompt_tokens=1, completion_tokens=1), model)
+
+    def engine(
+        self,
+        judge: Judge,
+        *,
+        budget: BudgetGate | None,
+        observer: Observer,
+        probe: bool,
+        watch_rejections: bool,
+    ) -> Engine:
+        """Make an engine.
+
+        :param budget: of the whole run.
+        :param probe: whether the first request goes out alone.
+        :param watch_rejections: whether rows that are all rejected alike stop the shard.
+        """
+        options = self.options
+        return Engine(
+            [
+                self._route(account, model, fallback=model != self.model)
+                for model in self._models()
+                for account in self.accounts.accounts
+            ],
+            judge,
+            config=EngineConfig(
+                concurrency=options.concurrency,
+                timeout=options.timeout,
+                probe_window=PROBE_SECONDS if probe else 0.0,
+                max_limit_wait=options.max_limit_wait,
+                max_same_rejections=options.max_same_rejections if watch_rejections else None,
+                retry=RetryConfig(
+                    max_attempts=options.max_attempts, max_output_attempts=options.max_output_attempts
+                ),
+            ),
+            clock=self.clock,
+            rng=self.rng,
+            observer=observer,
+            gates=() if budget is None else (budget,),
+            prefer_fallback=None if budget is None else (lambda: budget.fallback),
+        )
+
+    def budget(
+        self, run: str, *, known: Callable[[], Spent], shared: bool, observer: Observer
+    ) -> BudgetGate | None:
+        """Return what keeps the run within its budget; ``None``: it has none.
+
+        :param run: names the run.
+        :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
+            at first, and when it was lost.
+        :param shared: whether other tasks spend as well, so that what they hold back may come free.
+        """
+        options = self.options
+        if options.max_tokens_total is None and options.max_cost_usd is None:
+            return None
+        book = self.accounts.book(run)
+        if book.add(Spent()) == Spent():
+            book.raise_to(known())
+        return BudgetGate(
+            BudgetConfig(max_tokens_total=options.max_tokens_total, max_cost_usd=options.max_cost_usd),
+            book,
+            price=self._dearest,
+            patience=options.timeout if shared else 0.0,
+            on_share=lambda share: observer.on_event(BudgetUsed(share=share)),
+        )
+
+    def _models(self) -> tuple[str, ...]:
+        fallback = self.options.fallback_model
+        return (self.model,) if fallback is None else (self.model, fallback)
+
+    def _route(self, account: Account, model: str, *, fallback: bool) -> Route:
+        return Route(
+            client=self.accounts.client(account, model),
+            name=account.name or None,
+            limiter=self.accounts.limiter(account, model),
+            gates=self._gates(account, model),
+            price=account.pricer.of(model),
+            weight=account.weight,
+            model=model if fallback else None,
+            fallback=fallback,
+        )
+
+    def _gates(self, account: Account, model: str) -> tuple[Gate, ...]:
+        options = self.options
+        breaker = BreakerConfig(
+            max_open=options.max_outage,
+            # No more than a row's attempts, or an outage would use up rows.
+            consecutive_failures=max(2, min(_CONSECUTIVE_FAILURES, options.max_attempts)),
+        )
+        gates: tuple[Gate, ...] = (BreakerGate(Breaker(breaker)),)
+        known = limits_for(model, account.limits)
+        unknown = known.requests_per_minute is None and known.tokens_per_minute is None
+        if options.adaptive or (options.adaptive is None and unknown):
+            gates += (
+                AdaptiveGate(AdaptiveConfig(ceiling=options.concurrency), auto=options.adaptive is None),
+            )
+        return gates
+
+    def _dearest(self, model: str | None, usage: Usage) -> float | None:
+        """Return what a request costs on the dearest account, since none is chosen yet; ``None``: unknown."""
+        costs = [account.pricer.cost(model, usage) for account in self.accounts.accounts]
+        known = [cost for cost in costs if cost is not None]
+        return max(known) if len(known) == len(costs) else None
+
+
+def check_price(price: float | None, model: str) -> None:
+    """Refuse a money cap that nobody could keep.
+
+    :raises LLMInputError: when the price is unknown.
+    """
+    if price is None:
+        raise LLMInputError(
+            f"max_cost_usd is set, but the price of {model} at this endpoint is not known: give its prices, or use "
+            "max_tokens_total instead"
+        )

@@ -1,0 +1,125 @@
+"""What a whole run may spend, over its shards and tries."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMTerminalError
+from airflow_llm_provider.jobs import SplitOptions
+from airflow_llm_provider.spec import CompletionSpec
+
+TEXTS = [f"row {n}" for n in range(40)]
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return {"limiter_url": f"file://{tmp_path}/limits", "concurrency": 2}
+
+
+@pytest.fixture
+def small(job):
+    """Requests that take 15 tokens and may take some 25."""
+    job.spec = CompletionSpec(model="gpt-4o-mini", prompt="{{ text }}", temperature=0, max_output_tokens=10)
+    job.write(TEXTS)
+    return job
+
+
+class TestTokens:
+    def test_B7_hold_for_the_run_and_not_for_each_shard(self, small, shared):
+        with pytest.raises(LLMBudgetError, match=r"max_tokens_total 450") as stopped:
+            small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
+        assert isinstance(stopped.value, LLMTerminalError)
+        assert 20 <= small.requests() <= 30
+        assert small.last_run.state.rows_by_status["pending"] > 0
+
+    def test_I7_go_on_after_they_were_raised_and_paid_answers_count(self, small, shared):
+        with pytest.raises(LLMBudgetError):
+            small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
+        paid = small.requests()
+        with pytest.raises(LLMBudgetError):
+            small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
+        assert small.requests() <= 1
+        small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 700})
+        assert 40 - 1 <= paid + small.requests() <= 40
+
+    def test_I7_a_lost_account_book_is_made_good_from_the_stored_answers(self, small, shared, tmp_path):
+        with pytest.raises(LLMBudgetError):
+            small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
+        small.requests()
+        [book] = (tmp_path / "limits").glob("*.book")
+        book.unlink()
+        with pytest.raises(LLMBudgetError):
+            small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
+        assert small.requests() <= 1
+
+    def test_another_destination_has_a_budget_of_its_own(self, small, shared, tmp_path):
+        small.run(complete=shared | {"max_tokens_total": 700})
+        small.folder = tmp_path / "second"
+        small.folder.mkdir()
+        small.write(TEXTS)
+        assert small.run(complete=shared | {"max_tokens_total": 700}).succeeded == 40
+
+    def test_a_warning_is_logged_at_four_fifths(self, small, shared, caplog):
+        caplog.set_level(logging.WARNING)
+        small.run(complete=shared | {"max_tokens_total": 640})
+        warnings = [line for line in caplog.messages if "of the run's budget is used" in line]
+        assert 1 <= len(warnings) <= 2
+
+
+class TestMoney:
+    def test_stops_before_it_is_exceeded(self, small, shared):
+        cap = 20 * (10 * 0.15 + 5 * 0.6) / 1e6
+        with pytest.raises(LLMBudgetError, match="max_cost_usd"):
+            small.run(complete=shared | {"max_cost_usd": cap})
+        assert 10 <= small.requests() <= 20
+        assert small.last_run.state.cost_usd <= cap
+
+    def test_without_a_price_is_refused_before_anything_is_written(self, small, tmp_path):
+        small.spec = CompletionSpec(model="house-model", prompt="{{ text }}")
+        with pytest.raises(LLMInputError, match="price of house-model.*not known.*max_tokens_total"):
+            small.split(max_cost_usd=1.0)
+        assert not Path(small.destination).exists()
+
+    @pytest.mark.parametrize("fallback", [None, "house-model"])
+    def test_without_a_price_is_refused_before_anything_is_sent(self, small, shared, fallback):
+        if fallback is None:
+            small.spec = CompletionSpec(model="house-model", prompt="{{ text }}")
+        with pytest.raises(LLMInputError, match="price of house-model"):
+            small.run(complete=shared | {"max_cost_usd": 1.0, "fallback_model": fallback})
+        assert small.requests() == 0
+
+    @pytest.mark.parametrize("cap", [0, -1, True, "1", float("nan")])
+    def test_is_a_sum(self, cap):
+        with pytest.raises(LLMInputError, match="max_cost_usd"):
+            SplitOptions(max_cost_usd=cap)
+
+
+class TestFallback:
+    def test_answers_what_the_first_can_no_longer_afford_and_is_not_asked_again(self, small, shared):
+        small.spec = CompletionSpec(model="gpt-4o", prompt="{{ text }}", temperature=0, max_output_tokens=10)
+        models = []
+
+        def answer(call):
+            from airflow_llm_provider.testing.scripted_client import reply
+
+            models.append(call.body["model"])
+            return reply("yes", model=call.body["model"])
+
+        small.answer = answer
+        cap = 32 * (10 * 2.5 + 5 * 10) / 1e6
+        complete = shared | {"max_cost_usd": cap, "fallback_model": "gpt-4o-mini"}
+        assert small.run(complete=complete).succeeded == 40
+        assert 20 <= models.count("gpt-4o") <= 32
+        assert [row["llm_model"] for row in small.output()].count("gpt-4o-mini") == models.count(
+            "gpt-4o-mini"
+        )
+        small.requests()
+        assert small.run(complete=complete).succeeded == 40
+        assert small.requests() == 0
+
+    def test_is_another_model(self, small, shared):
+        with pytest.raises(LLMInputError, match="the model itself"):
+            small.run(complete=shared | {"fallback_model": "gpt-4o-mini"})
