@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from airflow.sdk import BaseHook
 
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.hooks.compat import AirflowNotFoundException
+from airflow_llm_provider.hooks.compat import AirflowNotFoundException, airflow_option
 from airflow_llm_provider.hooks.endpoint import Endpoint
+from airflow_llm_provider.hooks.limits import limiter_url
 
 if TYPE_CHECKING:
     from airflow_llm_provider.clients.openai import OpenAIClient
+    from airflow_llm_provider.jobs.accounts import Account
 
 #: Connection types whose fields this hook understands.
 _CONN_TYPES = frozenset({"llm", "openai"})
+#: Default of the option ``[llm] limiter_url``: shared by all processes of a machine.
+_DEFAULT_LIMITER_URL = "file://"
 #: Parts of header names whose values are secrets.
 _SECRET_HEADERS = ("authorization", "cookie", "key", "secret", "token")
 
@@ -95,6 +100,46 @@ class LLMHook(BaseHook):
             concurrency=concurrency,
         )
 
+    def get_account(self, *, weight: int = 1) -> Account:
+        """Return the account that the connection sends on, known by the connection's id.
+
+        :param weight: its share of the requests, relative to other accounts'.
+        """
+        from airflow_llm_provider.jobs.accounts import Account  # noqa: PLC0415 -- loads pyarrow
+        from airflow_llm_provider.limiters import account_key  # noqa: PLC0415 -- as above
+        from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
+
+        endpoint = self.endpoint
+        return Account(
+            name=self.conn_id,
+            client=self.get_client,
+            key=account_key(
+                endpoint.base_url,
+                endpoint.api_key or "\n".join(_secret_headers(endpoint)),
+                endpoint.organization,
+                endpoint.project,
+            ),
+            limits=endpoint.rate_limits,
+            limiter_url=self.limiter_url,
+            weight=weight,
+            pricer=Pricer(endpoint.prices, base_url=endpoint.base_url),
+        )
+
+    @property
+    def limiter_url(self) -> str | None:
+        """Where the account's limits are shared: as the connection says, else the option ``[llm] limiter_url``.
+
+        :raises LLMInputError: when it is not understood.
+        """
+        if self.endpoint.limiter_url is not None:
+            return self.endpoint.limiter_url
+        try:
+            url = limiter_url(airflow_option("llm", "limiter_url", fallback=_DEFAULT_LIMITER_URL))
+        except LLMInputError as error:
+            raise LLMInputError(f"the option [llm] limiter_url: {error}") from None
+        _mask_password(url)
+        return url
+
     def get_conn(self) -> OpenAIClient:
         """Return a client for one request at a time, as hooks do."""
         return self.get_client(concurrency=1)
@@ -123,6 +168,23 @@ def _mask_secrets(endpoint: Endpoint) -> None:
 
     if endpoint.api_key:
         mask_secret(endpoint.api_key)
-    for name, value in endpoint.headers.items():
-        if any(part in name.lower() for part in _SECRET_HEADERS):
-            mask_secret(value)
+    for value in _secret_headers(endpoint):
+        mask_secret(value)
+    _mask_password(endpoint.limiter_url)
+
+
+def _mask_password(url: str | None) -> None:
+    from airflow.sdk.log import mask_secret  # noqa: PLC0415 -- loads Airflow's logging
+
+    password = urlsplit(url or "").password
+    if password:
+        mask_secret(password)
+        mask_secret(unquote(password))
+
+
+def _secret_headers(endpoint: Endpoint) -> list[str]:
+    return [
+        value
+        for name, value in endpoint.headers.items()
+        if any(part in name.lower() for part in _SECRET_HEADERS)
+    ]

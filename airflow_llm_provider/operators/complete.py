@@ -9,11 +9,16 @@ from airflow.sdk import BaseOperator
 
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of
 from airflow_llm_provider.operators.arguments import (
     as_count,
+    as_optional_count,
+    as_optional_dollars,
+    as_optional_flag,
     as_optional_location,
     as_optional_share,
     as_optional_text,
+    as_optional_weights,
     as_seconds,
     as_text,
     check_known,
@@ -33,6 +38,22 @@ if TYPE_CHECKING:
 
 #: Requests in flight of one shard, unless the DAG says otherwise.
 DEFAULT_CONCURRENCY = 16
+#: Arguments that are options of the job under the same name.
+_OPTIONS = frozenset(
+    {
+        "adaptive",
+        "concurrency",
+        "deduplicate",
+        "failure_threshold",
+        "fallback_model",
+        "max_attempts",
+        "max_cost_usd",
+        "max_output_attempts",
+        "max_tokens_total",
+        "progress_interval",
+        "timeout",
+    }
+)
 #: Loggers of HTTP libraries, which write a line for every request.
 _CHATTY_LOGGERS = ("httpx", "httpx2")
 #: Shows the shard's own label in the grid in place of its index.
@@ -52,6 +73,7 @@ class CompleteShardOperator(BaseOperator):
 
     :param shard: a shard's reference from :class:`~airflow_llm_provider.operators.shard.ShardDatasetOperator`.
     :param conn_id: connection of the model.
+    :param conn_ids: several connections instead, whose accounts take turns: a list, or weights by connection id.
     :param destination: folder that the split was given, for the rare reference whose URI would not fit into XCom.
     :param storage_conn_id: connection of the storage, for URLs that name none themselves.
     :param concurrency: most requests in flight.
@@ -61,13 +83,29 @@ class CompleteShardOperator(BaseOperator):
     :param failure_threshold: share of rows without an answer above which the task fails, its good rows kept; ``None``:
         rows never fail the task, unless no row has an answer.
     :param progress_interval: seconds between progress lines in the log.
+    :param max_tokens_total: prompt and answer tokens that the whole run, all shards of one plan, may use.
+    :param max_cost_usd: US dollars that the whole run may cost.
+    :param fallback_model: cheaper model to ask from 95 % of the budget on, and while the endpoint does not answer.
+    :param deduplicate: ask identical requests of a shard once. ``None``: when the spec's temperature is 0.
+    :param adaptive: find out how many requests in flight the endpoint takes, up to ``concurrency``. ``None``: when no
+        limits are known.
     """
 
-    template_fields: Sequence[str] = ("conn_id", "destination", "storage_conn_id")
+    template_fields: Sequence[str] = (
+        "conn_id",
+        "conn_ids",
+        "destination",
+        "storage_conn_id",
+        "max_tokens_total",
+        "max_cost_usd",
+        "fallback_model",
+        "deduplicate",
+    )
     ui_color = "#e6f4ea"
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         "conn_id": as_text,
+        "conn_ids": as_optional_weights,
         "destination": as_optional_location,
         "storage_conn_id": as_optional_text,
         "concurrency": as_count,
@@ -76,6 +114,11 @@ class CompleteShardOperator(BaseOperator):
         "max_output_attempts": as_count,
         "failure_threshold": as_optional_share,
         "progress_interval": as_seconds,
+        "max_tokens_total": as_optional_count,
+        "max_cost_usd": as_optional_dollars,
+        "fallback_model": as_optional_text,
+        "deduplicate": as_optional_flag,
+        "adaptive": as_optional_flag,
     }
 
     def __init__(
@@ -83,6 +126,7 @@ class CompleteShardOperator(BaseOperator):
         *,
         shard: Mapping[str, Any],
         conn_id: str = LLMHook.default_conn_name,
+        conn_ids: Mapping[str, int] | Sequence[str] | None = None,
         destination: Any = None,
         storage_conn_id: str | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
@@ -91,12 +135,18 @@ class CompleteShardOperator(BaseOperator):
         max_output_attempts: int = 1,
         failure_threshold: float | None = None,
         progress_interval: float = 10.0,
+        max_tokens_total: int | str | None = None,
+        max_cost_usd: float | str | None = None,
+        fallback_model: str | None = None,
+        deduplicate: bool | str | None = None,
+        adaptive: bool | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
         super().__init__(**kwargs)
         self.shard = shard
         self.conn_id = conn_id
+        self.conn_ids = conn_ids
         self.destination = destination
         self.storage_conn_id = storage_conn_id
         self.concurrency = concurrency
@@ -105,9 +155,15 @@ class CompleteShardOperator(BaseOperator):
         self.max_output_attempts = max_output_attempts
         self.failure_threshold = failure_threshold
         self.progress_interval = progress_interval
+        self.max_tokens_total = max_tokens_total
+        self.max_cost_usd = max_cost_usd
+        self.fallback_model = fallback_model
+        self.deduplicate = deduplicate
+        self.adaptive = adaptive
         self._run: ShardRun | None = None
         self._kill_reason: str | None = None
         check_known(self._READERS, vars(self), templated=self.template_fields)
+        check_one_of_conn_ids(conn_id, conn_ids)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
@@ -117,6 +173,7 @@ class CompleteShardOperator(BaseOperator):
         """
         known = {name: value for name, value in kwargs.items() if name in cls._READERS}
         check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
+        check_one_of_conn_ids(kwargs.get("conn_id"), kwargs.get("conn_ids"))
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
@@ -149,26 +206,17 @@ class CompleteShardOperator(BaseOperator):
     def _start(self, reference: ShardReference) -> ShardRun:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
         from airflow_llm_provider.dataset.layout import PLANS  # noqa: PLC0415 -- as above
-        from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
 
         _quiet_chatty_loggers()
         arguments = read_all(self._READERS, vars(self))
-        hook = LLMHook(arguments["conn_id"])
+        options = {name: value for name, value in arguments.items() if name in _OPTIONS}
         return jobs.ShardRun(
             reference,
-            client=hook.get_client(arguments["concurrency"]),
-            options=jobs.CompleteOptions(
-                concurrency=arguments["concurrency"],
-                timeout=arguments["timeout"],
-                max_attempts=arguments["max_attempts"],
-                max_output_attempts=arguments["max_output_attempts"],
-                failure_threshold=arguments["failure_threshold"],
-                progress_interval=arguments["progress_interval"],
-            ),
+            accounts=[hook.get_account(weight=weight) for hook, weight in hooks_of(arguments).items()],
+            options=jobs.CompleteOptions(**options),
             # A whole URI is right by itself, whatever the template of the destination renders to by now.
             destination=arguments["destination"] if reference.plan.startswith(PLANS) else None,
             resolver=storage_resolver(arguments["storage_conn_id"]),
-            pricer=Pricer(hook.endpoint.prices, base_url=hook.endpoint.base_url),
             log=cast("logging.Logger", self.log),
         )
 

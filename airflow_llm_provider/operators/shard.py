@@ -11,13 +11,22 @@ from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import airflow_option
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.operators.accounts import (
+    check_cap,
+    check_one_of_conn_ids,
+    hooks_of,
+    price_of_one,
+    pricers_of,
+)
 from airflow_llm_provider.operators.arguments import (
     as_count,
     as_delimiter,
     as_flag,
     as_location,
     as_optional_count,
+    as_optional_dollars,
     as_optional_text,
+    as_optional_weights,
     as_text,
     check_known,
     read_all,
@@ -54,6 +63,7 @@ class ShardDatasetOperator(BaseOperator):
     :param destination: folder of the output and of everything kept for resuming.
     :param conn_id: connection of the model, checked before anything is counted; its prices go into the estimate.
         ``None`` checks nothing.
+    :param conn_ids: several connections instead: a list, or weights by connection id.
     :param model: model instead of the spec's; empty: the spec's.
     :param storage_conn_id: connection of the storage, for URLs that name none themselves.
     :param shard_tokens: prompt tokens of one shard; a row above it gets its own.
@@ -65,12 +75,16 @@ class ShardDatasetOperator(BaseOperator):
     :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
     :param start_over: forget earlier answers of this destination, and pay for all rows again.
     :param dry_run: log the estimate and stop: nothing is written, nothing after this task runs.
+    :param max_cost_usd: US dollars that the run may cost, refused here when a price is not known: such a run could not
+        be held to it.
+    :param fallback_model: model to ask instead when the budget is nearly used up, whose price must be known then too.
     """
 
     template_fields: Sequence[str] = (
         "source",
         "destination",
         "conn_id",
+        "conn_ids",
         "model",
         "storage_conn_id",
         "shard_tokens",
@@ -82,6 +96,8 @@ class ShardDatasetOperator(BaseOperator):
         "delimiter",
         "start_over",
         "dry_run",
+        "max_cost_usd",
+        "fallback_model",
     )
     ui_color = "#e8f0fe"
 
@@ -89,6 +105,7 @@ class ShardDatasetOperator(BaseOperator):
         "source": as_location,
         "destination": as_location,
         "conn_id": as_optional_text,
+        "conn_ids": as_optional_weights,
         "model": as_optional_text,
         "storage_conn_id": as_optional_text,
         "shard_tokens": as_count,
@@ -100,6 +117,8 @@ class ShardDatasetOperator(BaseOperator):
         "delimiter": as_delimiter,
         "start_over": as_flag,
         "dry_run": as_flag,
+        "max_cost_usd": as_optional_dollars,
+        "fallback_model": as_optional_text,
     }
 
     def __init__(
@@ -109,6 +128,7 @@ class ShardDatasetOperator(BaseOperator):
         source: Any,
         destination: Any,
         conn_id: str | None = LLMHook.default_conn_name,
+        conn_ids: Mapping[str, int] | Sequence[str] | None = None,
         model: str | None = None,
         storage_conn_id: str | None = None,
         shard_tokens: int | str = 200_000,
@@ -120,6 +140,8 @@ class ShardDatasetOperator(BaseOperator):
         delimiter: str | None = None,
         start_over: bool | str = False,
         dry_run: bool | str = False,
+        max_cost_usd: float | str | None = None,
+        fallback_model: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -127,6 +149,7 @@ class ShardDatasetOperator(BaseOperator):
         self.source = source
         self.destination = destination
         self.conn_id = conn_id
+        self.conn_ids = conn_ids
         self.model = model
         self.storage_conn_id = storage_conn_id
         self.shard_tokens = shard_tokens
@@ -139,6 +162,8 @@ class ShardDatasetOperator(BaseOperator):
         self.start_over = start_over
         # Hides the method that only prints rendered templates, which nothing in Airflow 3 calls.
         self.dry_run = dry_run  # type: ignore[assignment, method-assign]
+        self.max_cost_usd = max_cost_usd
+        self.fallback_model = fallback_model
         self._check()
 
     @property
@@ -159,6 +184,7 @@ class ShardDatasetOperator(BaseOperator):
         if not isinstance(self.spec, CompletionSpec):
             raise LLMInputError(f"spec is a {type(self.spec).__name__}: give a CompletionSpec")
         check_known(self._READERS, vars(self), templated=self.template_fields)
+        check_one_of_conn_ids(self.conn_id, self.conn_ids)
 
     def _split(self, arguments: Mapping[str, Any]) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
@@ -174,28 +200,27 @@ class ShardDatasetOperator(BaseOperator):
             arguments["destination"],
             options=_options(jobs.SplitOptions, arguments),
             resolver=storage_resolver(arguments["storage_conn_id"]),
-            pricer=self._pricer(arguments),
+            pricer=self._pricer(arguments, spec),
             log=cast("logging.Logger", self.log),
         )
 
-    def _pricer(self, arguments: Mapping[str, Any]) -> Pricer:
-        """Return the prices at the connection's endpoint, which also finds a missing connection early."""
-        from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
-
-        if arguments["conn_id"] is None:
-            return Pricer()
+    def _pricer(self, arguments: Mapping[str, Any], spec: CompletionSpec) -> Pricer:
+        """Return the prices at the connection's endpoint, which also finds a wrong connection or limit early."""
+        pricers = pricers_of({})
         try:
-            endpoint = LLMHook(arguments["conn_id"]).endpoint
+            pricers = pricers_of(hooks_of(arguments))
+            check_cap(arguments["max_cost_usd"], (spec.model, arguments["fallback_model"]), pricers)
         except LLMInputError as error:
             if not arguments["dry_run"]:
                 raise
             self.log.warning("A real run would fail: %s", error)
-            return Pricer()
-        return Pricer(endpoint.prices, base_url=endpoint.base_url)
+        # One price that is not known makes the cost of the run unknown.
+        return next((pricer for pricer in pricers if price_of_one(pricer, spec.model) is None), pricers[0])
 
 
 def _options(cls: type[SplitOptions], arguments: Mapping[str, Any]) -> SplitOptions:
-    names = {f.name for f in dataclasses.fields(cls)}
+    # The cap was checked, at the prices of every connection.
+    names = {f.name for f in dataclasses.fields(cls)} - {"max_cost_usd"}
     allowed = as_count(
         "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
     )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+#: Seconds; a shorter wait costs a retry, or an endpoint that is down would be waited for in silence, all day long.
+#: Longer ones are those that somebody named: the endpoint, or the account's limits.
+_LONG = 300.0
 #: The most times one try is put off.
 _MOST_TIMES = 200
 #: The longest time for which one try is put off, from the first time on.
@@ -23,7 +26,7 @@ _PATIENCE = dt.timedelta(days=1)
 
 @contextmanager
 def coming_back_later(context: Context, log: logging.Logger) -> Iterator[None]:
-    """Put the task off when the endpoint says for how long, as sensors do: no retry is used up, no slot held.
+    """Put the task off when it is to wait for long, as sensors do: no retry is used up, no slot held.
 
     Only a mapped task: for others, older Airflow does not look at the time and starts them again at once.
     """
@@ -42,11 +45,11 @@ def coming_back_later(context: Context, log: logging.Logger) -> Iterator[None]:
 def _comes_back_at(context: Context, seconds: float | None) -> dt.datetime | None:
     """Return when to go on; ``None``: not at all, leave it to Airflow's retries."""
     instance = context["ti"]
-    if seconds is None or instance.map_index is None or instance.map_index < 0:
+    if seconds is None or seconds <= _LONG or instance.map_index is None or instance.map_index < 0:
         return None
     if context.get("task_reschedule_count", 0) >= _MOST_TIMES:
         return None
     now = dt.datetime.now(tz=dt.UTC)
     began = instance.get_first_reschedule_date(context) or now
-    at = now + dt.timedelta(seconds=max(seconds, 1.0))
+    at = now + dt.timedelta(seconds=seconds)
     return at if at - began <= _PATIENCE else None

@@ -20,7 +20,7 @@ from airflow_llm_provider.operators.shard import ShardDatasetOperator
 from airflow_llm_provider.prompt import PromptTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
@@ -39,6 +39,7 @@ _SPLIT_ARGUMENTS = (
     "source",
     "destination",
     "conn_id",
+    "conn_ids",
     "model",
     "storage_conn_id",
     "shard_tokens",
@@ -50,9 +51,12 @@ _SPLIT_ARGUMENTS = (
     "delimiter",
     "start_over",
     "dry_run",
+    "max_cost_usd",
+    "fallback_model",
 )
 _COMPLETE_ARGUMENTS = (
     "conn_id",
+    "conn_ids",
     "destination",
     "storage_conn_id",
     "concurrency",
@@ -61,6 +65,11 @@ _COMPLETE_ARGUMENTS = (
     "max_output_attempts",
     "failure_threshold",
     "progress_interval",
+    "max_tokens_total",
+    "max_cost_usd",
+    "fallback_model",
+    "deduplicate",
+    "adaptive",
 )
 
 
@@ -89,6 +98,7 @@ def llm_map(
     source: Any,
     destination: Any,
     conn_id: str = LLMHook.default_conn_name,
+    conn_ids: Mapping[str, int] | Sequence[str] | None = None,
     model: str | None = None,
     storage_conn_id: str | None = None,
     pool: str | None = None,
@@ -105,6 +115,11 @@ def llm_map(
     max_output_attempts: int = 1,
     failure_threshold: float | None = None,
     progress_interval: float = 10.0,
+    max_tokens_total: int | str | None = None,
+    max_cost_usd: float | str | None = None,
+    fallback_model: str | None = None,
+    deduplicate: bool | str | None = None,
+    adaptive: bool | None = None,
     start_over: bool | str = False,
     dry_run: bool | str = False,
     retries: int | None = None,
@@ -126,6 +141,8 @@ def llm_map(
     :param source: file, folder or glob of Parquet, CSV or JSONL; templated, or the output of a task.
     :param destination: folder of the output and of everything kept for resuming; templated, or the output of a task.
     :param conn_id: connection of the model; templated.
+    :param conn_ids: several connections instead, whose accounts take turns: a list, or weights by connection id;
+        templated.
     :param model: model instead of the spec's, such as ``"{{ params.model }}"``; empty: the spec's.
     :param storage_conn_id: connection of the storage, for URLs that name none themselves; templated.
     :param pool: pool of the ``complete`` tasks; one slot is one request in flight. ``None``: that of ``default_args``,
@@ -144,6 +161,13 @@ def llm_map(
     :param failure_threshold: share of a shard's rows without an answer above which its task fails; ``None``: only a
         shard without any answer fails.
     :param progress_interval: seconds between progress lines in the log.
+    :param max_tokens_total: tokens, prompt and answer, that the whole run may use; templated.
+    :param max_cost_usd: US dollars that the whole run may cost; refused when a price is not known; templated.
+    :param fallback_model: cheaper model to ask from 95 % of the budget on, and while the endpoint does not answer;
+        templated.
+    :param deduplicate: ask identical requests of a shard once. ``None``: when the spec's temperature is 0; templated.
+    :param adaptive: find out how many requests in flight the endpoint takes, up to ``concurrency``. ``None``: when no
+        limits are known.
     :param start_over: forget earlier answers of this destination, and pay for all rows again; templated.
     :param dry_run: log rows, shards, tokens and cost, and stop; templated, such as ``"{{ params.dry_run }}"``.
     :param retries: Airflow retries of each of the tasks. ``None``: those of ``default_args``, else 2, with a delay that

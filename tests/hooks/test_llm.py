@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.llm import LLMHook
 
@@ -72,6 +73,53 @@ class TestClient:
         connections.add(password=KEY)
         assert LLMHook().get_client(concurrency=4) is not None
         assert LLMHook().get_conn() is not None
+
+
+class TestAccount:
+    def test_is_known_by_the_connection_and_shared_by_the_key(self, connections: Connections) -> None:
+        extra = {"requests_per_minute": 60, "limiter_url": "memory://"}
+        connections.add("first", password=KEY, extra=extra)
+        connections.add("second", password=KEY)
+        connections.add("other", password=KEY, extra={"project": "proj-1"})
+        first, second, other = (LLMHook(name).get_account() for name in ("first", "second", "other"))
+        assert (first.name, first.weight, first.limiter_url) == ("first", 1, "memory://")
+        assert first.limits == {"*": RateLimits(requests_per_minute=60)}
+        assert first.key == second.key
+        assert first.key != other.key
+        assert KEY not in repr(first)
+
+    def test_keys_in_headers_tell_accounts_apart(self, connections: Connections) -> None:
+        connections.add("first", extra={"headers": {"api-key": "0123456789"}})
+        connections.add("second", extra={"headers": {"api-key": "9876543210"}})
+        assert LLMHook("first").get_account().key != LLMHook("second").get_account().key
+
+    def test_has_a_weight_and_prices(self, connections: Connections) -> None:
+        prices = {"m": {"input_per_mtok": 1, "output_per_mtok": 1}}
+        connections.add(password=KEY, extra={"prices": prices})
+        account = LLMHook().get_account(weight=3)
+        assert account.weight == 3
+        assert account.pricer.estimate("m", prompt_tokens=1_000_000, completion_tokens=0) == 1
+
+
+class TestLimiterUrl:
+    def test_is_airflows_own_machine_unless_set(self, connections: Connections) -> None:
+        connections.add()
+        assert LLMHook().limiter_url == "file://"
+
+    def test_comes_from_the_configuration_before_the_default(
+        self, connections: Connections, monkeypatch: pytest.MonkeyPatch, masked: list[str]
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__LLM__LIMITER_URL", "redis://:of%2Fredis@redis:6379/0")
+        connections.add()
+        assert LLMHook().limiter_url == "redis://:of%2Fredis@redis:6379/0"
+        assert {"of%2Fredis", "of/redis"} <= set(masked)
+
+    def test_comes_from_the_connection_before_the_configuration(
+        self, connections: Connections, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__LLM__LIMITER_URL", "redis://redis:6379/0")
+        connections.add(extra={"limiter_url": "memory://"})
+        assert LLMHook().limiter_url == "memory://"
 
 
 class TestTestConnection:

@@ -69,6 +69,8 @@ class Night:
 @pytest.fixture(autouse=True)
 def connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LLM_DEFAULT", '{"conn_type": "llm", "host": "http://127.0.0.1:1/v1"}')
+    # No test finds the limits that another one has learned.
+    monkeypatch.setenv("AIRFLOW__LLM__LIMITER_URL", "memory://")
 
 
 @pytest.fixture

@@ -46,6 +46,50 @@ class TestCount:
         assert arguments.as_optional_count("max_shards", value) is None
 
 
+class TestOptionalFlag:
+    @pytest.mark.parametrize(
+        ("value", "expected"), [(None, None), ("", None), ("False", False), (True, True)]
+    )
+    def test_may_be_left_open(self, value: Any, expected: bool | None) -> None:
+        assert arguments.as_optional_flag("deduplicate", value) is expected
+
+
+class TestDollars:
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [(None, None), ("", None), (5, 5.0), ("2.5", 2.5), ("$10", 10.0), (".05", 0.05)],
+    )
+    def test_sums_and_their_text(self, value: Any, expected: float | None) -> None:
+        assert arguments.as_optional_dollars("max_cost_usd", value) == expected
+
+    @pytest.mark.parametrize(
+        "value", [0, -1, True, "0", "1,50", "1e3", "None", "nan", float("inf"), [], "5 USD"]
+    )
+    def test_A23_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(LLMInputError, match=r"max_cost_usd is .*: give US dollars above 0"):
+            arguments.as_optional_dollars("max_cost_usd", value)
+
+
+class TestWeights:
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            (None, None),
+            (["a", "b"], {"a": 1, "b": 1}),
+            (("a",), {"a": 1}),
+            ({"a": 3, "b": 1}, {"a": 3, "b": 1}),
+            ({"a": "3"}, {"a": 3}),
+        ],
+    )
+    def test_are_read_from_lists_and_mappings(self, value: Any, expected: dict[str, int] | None) -> None:
+        assert arguments.as_optional_weights("conn_ids", value) == expected
+
+    @pytest.mark.parametrize("value", [[], {}, "a", 5, ["a", "a"], [" a", "a"], [""], {"a": 0}, {"a": 1.5}])
+    def test_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(LLMInputError, match="conn_ids"):
+            arguments.as_optional_weights("conn_ids", value)
+
+
 class TestText:
     @pytest.mark.parametrize("value", ["", "  ", "None", None, 5])
     def test_must_say_something(self, value: Any) -> None:

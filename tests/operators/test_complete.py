@@ -11,7 +11,7 @@ from airflow.sdk.execution_time.timeout import TimeoutPosix
 from airflow_llm_provider import CompleteShardOperator, LLMHook
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.errors import LLMFailureThresholdError, LLMInputError, LLMRetryableError
-from airflow_llm_provider.hooks.compat import AirflowFailException
+from airflow_llm_provider.hooks.compat import AirflowFailException, AirflowRescheduleException
 from airflow_llm_provider.operators.complete import MAP_INDEX_TEMPLATE
 from airflow_llm_provider.testing.scripted_client import Delayed, ScriptedCall, ScriptedClient
 from airflow_llm_provider.xcom import ShardState
@@ -114,6 +114,16 @@ class TestFailure:
         state = self.fail(night, shard, LLMRetryableError)
         assert state.errors == {"http_503": 2}
 
+    def test_a_long_wait_gives_the_slots_back(self, night: Any, script: Any) -> None:
+        night.write("one", "two", "three")
+        shard = night.split(max_rows_per_shard=None)[0]
+        script(["ok"], then=CallError(FailureKind.RATE_LIMITED, "http_429", "tomorrow", retry_after=7200))
+        state = self.fail(night, shard, AirflowRescheduleException, concurrency=1)
+        assert dict(state.rows_by_status) == {"success": 1, "pending": 2}
+        client = script()
+        operator(shard, concurrency=1).execute(night.context)
+        assert asked(client) == ["two", "three"]
+
     def test_a_threshold_that_no_further_try_meets_is_not_retried(self, night: Any, script: Any) -> None:
         shard = night.split()[0]
         script(["", "ok"])
@@ -163,6 +173,57 @@ class TestFailure:
         with pytest.raises(AirflowFailException):
             operator(shard, do_xcom_push=False).execute(night.context)
         assert night.ti.xcoms == {}
+
+
+class TestBudget:
+    def test_B12_is_not_retried_and_goes_on_once_it_is_raised(self, night: Any, script: Any) -> None:
+        night.write("one", "two", "three", "four")
+        shard = night.split(max_rows_per_shard=None)[0]
+        script()
+        with pytest.raises(AirflowFailException, match="budget is used up: .*max_tokens_total 40"):
+            operator(shard, concurrency=1, max_tokens_total="40").execute(night.context)
+        state = ShardState.from_json(night.ti.xcoms["shard_state"])
+        assert 0 < state.rows_by_status["success"] < 4
+        client = script()
+        operator(shard, concurrency=1, max_tokens_total=1000).execute(night.context)
+        assert len(client.calls) == 4 - state.rows_by_status["success"]
+
+    def test_money_without_a_price_sends_nothing(self, night: Any, script: Any) -> None:
+        client = script()
+        with pytest.raises(AirflowFailException, match="price of gpt-4o-mini"):
+            operator(night.split()[0], max_cost_usd=1).execute(night.context)
+        assert client.calls == []
+
+
+class TestSeveralConnections:
+    @pytest.fixture(autouse=True)
+    def connections(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("FIRST", "SECOND"):
+            monkeypatch.setenv(
+                f"AIRFLOW_CONN_{name}", '{"conn_type": "llm", "host": "http://127.0.0.1:1/v1"}'
+            )
+
+    def test_C20_take_turns_by_weight(self, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        night.write(*(f"ticket {i}" for i in range(8)))
+        shard = night.split(max_rows_per_shard=None)[0]
+        clients = {"first": ScriptedClient(), "second": ScriptedClient()}
+        monkeypatch.setattr(LLMHook, "get_client", lambda hook, concurrency: clients[hook.conn_id])
+        operator(shard, conn_ids={"first": 3, "second": 1}, concurrency=1).execute(night.context)
+        assert {name: len(client.calls) for name, client in clients.items()} == {"first": 6, "second": 2}
+
+    def test_a_connection_that_does_not_exist_sends_nothing(self, night: Any, script: Any) -> None:
+        client = script()
+        with pytest.raises(AirflowFailException, match="connection 'third' does not exist"):
+            operator(night.split()[0], conn_ids=["first", "third"]).execute(night.context)
+        assert client.calls == []
+
+    def test_duplicates_are_asked_once_when_told_so(self, night: Any, script: Any) -> None:
+        night.write("same", "same", "other")
+        shard = night.split(max_rows_per_shard=None)[0]
+        client = script()
+        state = ShardState.from_json(operator(shard, deduplicate="True").execute(night.context))
+        assert sorted(asked(client)) == ["other", "same"]
+        assert dict(state.rows_by_status) == {"success": 3}
 
 
 class TestInterruption:
@@ -239,6 +300,9 @@ class TestDefinition:
             ({"max_attempts": 0}, "max_attempts is 0"),
             ({"failure_threshold": 2}, "failure_threshold is 2"),
             ({"conn_id": None}, "conn_id is None"),
+            ({"conn_ids": "a"}, "conn_ids is 'a'"),
+            ({"conn_id": "a", "conn_ids": ["b"]}, "give one of them"),
+            ({"max_cost_usd": -1}, "max_cost_usd is -1"),
         ],
     )
     def test_literals_are_checked_when_the_dag_is_parsed(self, changes: dict[str, Any], message: str) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from airflow.sdk import XComArg
@@ -154,6 +154,65 @@ class TestTemplates:
         assert plan_of(night).spec.prompt == "Ticket: {{ subject }}"
 
 
+class TestSeveralConnections:
+    def add(self, monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
+        value = json.dumps({"conn_type": "llm", "host": "http://127.0.0.1:1/v1", **fields})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
+
+    def test_C20_each_is_checked_before_anything_is_counted(
+        self, night: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.add(monkeypatch, "first")
+        self.add(monkeypatch, "second", extra={"rate_limits": {"*": {"rpm": 5}}})
+        assert len(night.split(conn_ids=["first", "llm_default"])) == 3
+        with pytest.raises(AirflowFailException, match="connection 'second': .*unknown fields rpm"):
+            night.split(conn_ids={"first": 3, "second": 1})
+        with pytest.raises(AirflowFailException, match="connection 'third' does not exist"):
+            night.split(conn_ids=["first", "third"])
+
+    def test_one_price_that_is_not_known_makes_the_cost_unknown(
+        self, night: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prices = {"prices": {"gpt-4o-mini": {"input_per_mtok": 1, "output_per_mtok": 1}}}
+        self.add(monkeypatch, "priced", extra=prices)
+        night.split(conn_ids=["priced"])
+        assert night.ti.xcoms["estimate"]["cost_high_usd"] > 0
+        night.split(conn_ids=["priced", "llm_default"])
+        assert night.ti.xcoms["estimate"]["cost_high_usd"] is None
+
+    def test_the_option_of_the_limiter_is_checked_as_well(
+        self, night: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__LLM__LIMITER_URL", "nowhere")
+        with pytest.raises(AirflowFailException, match=r"the option \[llm\] limiter_url"):
+            night.split()
+
+
+class TestCap:
+    PRICES: ClassVar[dict[str, Any]] = {"gpt-4o-mini": {"input_per_mtok": 1, "output_per_mtok": 1}}
+
+    def connect(self, monkeypatch: pytest.MonkeyPatch, prices: dict[str, Any]) -> None:
+        fields = {"conn_type": "llm", "host": "http://127.0.0.1:1/v1", "extra": {"prices": prices}}
+        monkeypatch.setenv("AIRFLOW_CONN_LLM_DEFAULT", json.dumps(fields))
+
+    def test_B12_money_without_a_price_is_refused_before_anything_is_counted(self, night: Any) -> None:
+        with pytest.raises(AirflowFailException, match="max_cost_usd is set, but the price of gpt-4o-mini"):
+            night.split(max_cost_usd="2.50", source="/no/such/file.csv")
+
+    def test_the_price_of_the_fallback_must_be_known_too(
+        self, night: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.connect(monkeypatch, self.PRICES)
+        assert len(night.split(max_cost_usd=2.5)) == 3
+        with pytest.raises(AirflowFailException, match="the price of small"):
+            night.split(max_cost_usd=2.5, fallback_model="small")
+
+    def test_a_dry_run_only_warns(self, night: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        assert night.split(max_cost_usd=2.5, dry_run=True) == []
+        assert "A real run would fail: max_cost_usd" in capsys.readouterr().out
+        assert night.ti.xcoms["estimate"]["cost_high_usd"] is None
+
+
 class TestFailures:
     def test_a_missing_connection_fails_before_anything_is_counted(self, night: Any) -> None:
         with pytest.raises(AirflowFailException, match="connection 'nobody' does not exist"):
@@ -188,6 +247,8 @@ class TestFailures:
             ({"shard_tokens": 0}, "shard_tokens"),
             ({"spec": "prompt"}, "spec is a str"),
             ({"dry_run": 1}, "dry_run"),
+            ({"max_cost_usd": 0}, "max_cost_usd is 0"),
+            ({"conn_id": "a", "conn_ids": ["b"]}, "give one of them"),
         ],
     )
     def test_literals_are_checked_when_the_dag_is_parsed(

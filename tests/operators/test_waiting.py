@@ -28,9 +28,17 @@ class TestComingBackLater:
         assert "the day's requests are used up. The task gives its slots back" in caplog.text
 
     @pytest.mark.parametrize(
-        "error", [LLMRetryableError("the endpoint is down"), LLMStateError("no storage"), ValueError("x")]
+        "error",
+        [
+            LLMRetryableError("the endpoint is down"),
+            LLMRetryableError("the endpoint is down", retry_after=300),
+            LLMStateError("no storage"),
+            ValueError("x"),
+        ],
     )
-    def test_errors_that_name_no_time_are_left_to_retries(self, night: Any, error: Exception) -> None:
+    def test_what_is_soon_over_or_names_no_time_is_left_to_retries(
+        self, night: Any, error: Exception
+    ) -> None:
         with pytest.raises(type(error)):
             fail(night, error)
 
@@ -47,4 +55,4 @@ class TestComingBackLater:
 
     def test_nothing_is_put_off_for_ever_in_small_steps(self, night: Any) -> None:
         with pytest.raises(LLMRetryableError):
-            fail(night, LLMRetryableError("later", retry_after=1), task_reschedule_count=200)
+            fail(night, LLMRetryableError("later", retry_after=301), task_reschedule_count=200)

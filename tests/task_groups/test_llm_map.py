@@ -203,6 +203,13 @@ class TestRefusals:
             ({"source": ""}, "source is ''"),
             ({"destination": None}, "destination is None"),
             ({"conn_id": ""}, "conn_id is ''"),
+            ({"conn_ids": []}, "conn_ids is []: give a list of different connection ids"),
+            ({"conn_ids": {"a": 0}}, "conn_ids['a'] is 0: give a whole number of at least 1"),
+            ({"conn_id": "a", "conn_ids": ["b"]}, "give one of them"),
+            ({"max_tokens_total": 0}, "max_tokens_total is 0"),
+            ({"max_cost_usd": "much"}, "max_cost_usd is 'much': give US dollars above 0"),
+            ({"deduplicate": "perhaps"}, "deduplicate is 'perhaps': give true or false"),
+            ({"adaptive": "perhaps"}, "adaptive is 'perhaps': give true or false"),
             ({"spec": {"model": "m"}}, "spec is a dict: give a CompletionSpec"),
             ({"spec": CompletionSpec(model="m", prompt="{{ open")}, "prompt"),
             ({"split_kwargs": {"nonsense": 1}}, "nonsense"),
@@ -219,7 +226,20 @@ class TestRefusals:
             dry_run="{{ params.dry_run }}",
             model="{{ params.model }}",
             source="s3://lake/ds={{ ds }}",
+            conn_ids=["{{ params.first }}", "second"],
+            max_tokens_total="{{ params.tokens }}",
+            max_cost_usd="{{ params.dollars }}",
+            fallback_model="{{ params.fallback }}",
+            deduplicate="{{ params.deduplicate }}",
         )
+
+    def test_the_cap_reaches_the_split_which_knows_prices_and_the_shards_which_spend(self) -> None:
+        label = build(max_cost_usd=2.5, fallback_model="small", max_tokens_total=1000)
+        assert (label.split.max_cost_usd, label.split.fallback_model) == (2.5, "small")
+        spending = {
+            name: label.complete.partial_kwargs[name] for name in ("max_cost_usd", "max_tokens_total")
+        }
+        assert spending == {"max_cost_usd": 2.5, "max_tokens_total": 1000}
 
     def test_outside_a_dag_it_says_where_to_call_it(self) -> None:
         with pytest.raises(LLMInputError, match=r"llm_map 'label': .*with DAG"):
