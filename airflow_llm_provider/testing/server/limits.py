@@ -61,7 +61,9 @@ class SlidingWindow:
         full = most_requests is not None and len(self._taken) >= most_requests
         if excess <= 0 and not full:
             return None
-        until = self._taken[0][0] if full else now
+        if not self._taken:  # more than the limit by itself
+            return self._limits.window
+        until = self._taken[0][0]
         for at, taken in self._taken:
             if excess <= 0:
                 break
