@@ -29,7 +29,7 @@ local function learn()
     return
   end
   local rate = CAUTION * accepted / math.max(h[EPISODE_SECONDS], h[EPISODE_PAUSE], SHORTEST_CYCLE)
-  if before < UNLIMITED then rate = math.min(math.max(rate, before * DEEPEST_CUT, floor), before * CAUTION) end
+  if before < UNLIMITED then rate = math.min(math.max(rate, before * DEEPEST_CUT, floor), before * (floor > 0 and KNOWN_CAUTION or CAUTION)) end
   h[RATE_BASE] = math.max(rate, LOWEST_RATE)
   h[RATE_CEILING] = h[RATE_BASE]
   if floor == 0 and rate < CONFIRMED * h[EPISODE_CEILING] then h[RATE_CALM] = FIRST_CALM end
@@ -44,7 +44,7 @@ local function begin_episode(known_rate)
   h[EPISODE_REFUSED], h[EPISODE_PAUSE], h[CYCLE_GRANTS] = 0, 0, 0
   h[PAUSE_BEGAN], h[CYCLE_AT] = now, now
   if known_rate < UNLIMITED then
-    h[EPISODE_FLOOR] = CAUTION * h[USED_REQUESTS] / span
+    h[EPISODE_FLOOR] = KNOWN_CAUTION * h[USED_REQUESTS] / span
     h[RATE_CALM] = KNOWN_CALM
   else
     h[EPISODE_FLOOR] = 0

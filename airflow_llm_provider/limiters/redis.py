@@ -41,7 +41,7 @@ _CONSTANTS = {
     **{name: getattr(state, name) for name in ("FIRST_RATE", "FIRST_CALM", "KNOWN_CALM")},
     **{
         name: getattr(pace, name)
-        for name in ("CAUTION", "DEEPEST_CUT", "BARREN_RATE", "LOWEST_RATE", "DOUBLING")
+        for name in ("CAUTION", "KNOWN_CAUTION", "DEEPEST_CUT", "BARREN_RATE", "LOWEST_RATE", "DOUBLING")
     },
     **{
         name: getattr(pace, name)
@@ -253,7 +253,7 @@ def _answer(answer: list[bytes], now: float) -> Answer:
 
 def _gives(step: list[Any]) -> bool:
     """Tell whether a step gives capacity back."""
-    return step[0] == "give_back" or (step[0] == "settle" and step[3] < 0)
+    return bool(step[0] == "give_back" or (step[0] == "settle" and step[3] < 0))
 
 
 def _undo(grant: list[bytes], now: float) -> list[Any]:

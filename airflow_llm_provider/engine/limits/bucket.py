@@ -6,7 +6,7 @@ callers are served in the order in which they asked.
 
 The maths, for a limit L in a window of W seconds (requests and tokens alike):
 
-* Debts are paid at ``L / span`` with ``span = W * 517 / 512``, so the bucket alone lets ``burst + 0.99 L`` plus one
+* Debts are paid at ``L / span`` with ``span = W * 516 / 512``, so the bucket alone lets ``burst + 0.99 L`` plus one
   request through in a window: smooth, without a rush at the start of each window, but not exact.
 * :mod:`~airflow_llm_provider.engine.limits.window` is exact: no half-open window of W seconds ever holds more than L,
   whatever the burst, the sizes and the corrections. Once the burst is spent, debts keep the pace and the ledger

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 #: Share of the observed rate that is used.
 CAUTION = 0.97
+#: Share of what the last window took that is used at least, where limits are known.
+KNOWN_CAUTION = 0.99
 #: One episode lowers a rate to no less than this share of it.
 DEEPEST_CUT = 0.5
 #: Requests a second after an episode in which nothing was accepted.
@@ -129,7 +131,7 @@ def _begin_episode(state: State, known_rate: float, now: float) -> None:
     state[EPISODE_REFUSED] = state[EPISODE_PAUSE] = state[CYCLE_GRANTS] = 0.0
     state[PAUSE_BEGAN] = state[CYCLE_AT] = now
     if known_rate < UNLIMITED:
-        state[EPISODE_FLOOR] = CAUTION * state[USED_REQUESTS] / span(state[WINDOW])
+        state[EPISODE_FLOOR] = KNOWN_CAUTION * state[USED_REQUESTS] / span(state[WINDOW])
         state[RATE_CALM] = KNOWN_CALM
     else:
         state[EPISODE_FLOOR] = 0.0
@@ -147,7 +149,7 @@ def _learn(state: State) -> None:
         return
     rate = CAUTION * accepted / max(state[EPISODE_SECONDS], state[EPISODE_PAUSE], SHORTEST_CYCLE)
     if before < UNLIMITED:
-        rate = min(max(rate, before * DEEPEST_CUT, floor), before * CAUTION)
+        rate = min(max(rate, before * DEEPEST_CUT, floor), before * (KNOWN_CAUTION if floor else CAUTION))
     state[RATE_BASE] = state[RATE_CEILING] = max(rate, LOWEST_RATE)
     if not floor and rate < CONFIRMED * state[EPISODE_CEILING]:
         state[RATE_CALM] = FIRST_CALM

@@ -12,8 +12,8 @@ from typing import Protocol
 #: Slots that one window of time is cut into.
 SLOTS = 512
 #: Slots of slack: one because a window seldom begins where a slot begins, the others for requests that travel at
-#: different speeds (0.8 % of the window: 0.47 s of a minute).
-GUARD = 5
+#: different speeds (0.6 % of the window: 0.35 s of a minute).
+GUARD = 4
 #: What that many slots up to any one hold together never exceeds the limit.
 HELD = SLOTS + GUARD
 #: Slots remembered. Older ones tell what had been used when an answer that took long was asked for.
