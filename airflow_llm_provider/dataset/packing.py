@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 Counts = NDArray[np.int64]
 
@@ -61,6 +61,11 @@ class Packer:
         self._rows = 0
         self._tokens = 0
         self._size = 0
+
+    @property
+    def closed(self) -> Sequence[Cut]:
+        """The shards that are full."""
+        return self._closed
 
     @property
     def overflowed(self) -> bool:

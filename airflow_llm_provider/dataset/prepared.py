@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,3 +51,8 @@ class PreparedRows:
     fingerprints: Sequence[bytes | None]
     statuses: Sequence[str | None]
     errors: Sequence[str | None]
+
+
+#: Prepares the rows of one batch, or returns what does the rest of it: that is called in another thread, in the order
+#: of the batches, while the next batch is prepared.
+Prepare = Callable[["pa.RecordBatch"], PreparedRows | Callable[[], PreparedRows]]

@@ -149,19 +149,24 @@ def read_results_file(layout: Layout, shard_id: str) -> pa.Table | None:
 
 def _with_later_columns(table: pa.Table) -> pa.Table:
     """Add what files of earlier versions lack: nothing is known there."""
-    name = _note(table).get("prefix", "llm_") + "conn_id"
+    name = _note(table.schema).get("prefix", "llm_") + "conn_id"
     if name in table.column_names:
         return table
     return table.append_column(pa.field(name, pa.string()), pa.nulls(table.num_rows, pa.string()))
 
 
-def _note(table: pa.Table) -> dict[str, Any]:
-    return dict(json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}")))
+def _note(schema: pa.Schema) -> dict[str, Any]:
+    return dict(json.loads((schema.metadata or {}).get(_METADATA_KEY, b"{}")))
+
+
+def latency_column(schema: pa.Schema) -> str:
+    """Return the column of a results file that tells answers to one request apart."""
+    return str(_note(schema).get("prefix", "llm_")) + "latency_ms"
 
 
 def records_of(table: pa.Table) -> Iterator[Record]:
     """Yield the paid answers of a results file, without the parsed answer: the text says it."""
-    note = _note(table)
+    note = _note(table.schema)
     prefix, text_column = note.get("prefix", "llm_"), note.get("text_column")
     names = [
         *(field.name for field in KEY_COLUMNS),

@@ -33,6 +33,7 @@ class RowGroupWriter:
         rows: int = ROWS_PER_GROUP,
         size: int = BYTES_PER_GROUP,
         compression: str = "zstd",
+        dictionary: bool = True,
     ) -> None:
         self._schema = schema
         self._rows = rows
@@ -40,7 +41,7 @@ class RowGroupWriter:
         self._batches: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         self._gathered_bytes = 0
-        self._writer = pq.ParquetWriter(file, schema, compression=compression)
+        self._writer = pq.ParquetWriter(file, schema, compression=compression, use_dictionary=dictionary)
         #: Rows taken so far.
         self.rows = 0
 

@@ -19,6 +19,22 @@ def rows_of(batch: pa.RecordBatch, columns: Iterable[str]) -> list[dict[str, Any
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
+def text_columns(batch: pa.RecordBatch, columns: Iterable[str]) -> dict[str, list[str]] | None:
+    """Return some columns of a batch as text, nulls as empty text; ``None`` when one of them holds anything else."""
+    arrays = {name: batch.column(name) for name in columns}
+    if not all(_is_text(array.type) for array in arrays.values()):
+        return None
+    texts = {name: _values(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        if array.null_count:
+            texts[name] = ["" if value is None else value for value in texts[name]]
+    return texts
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
 def iter_rows(batches: Iterable[pa.RecordBatch], columns: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield some columns of all batches, one dict per row."""
     names = list(columns)

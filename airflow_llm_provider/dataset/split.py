@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.columns import OutputColumns
-from airflow_llm_provider.dataset.content_hash import ContentHash
 from airflow_llm_provider.dataset.destination import check_destination
-from airflow_llm_provider.dataset.donors import DonorSearch
+from airflow_llm_provider.dataset.donors import DonorSearch, Findings
+from airflow_llm_provider.dataset.naming import ShardNames
 from airflow_llm_provider.dataset.packing import Budget, Cut, Packer, Weights, pack, smallest_budget
 from airflow_llm_provider.dataset.plan import (
     Plan,
@@ -24,7 +25,6 @@ from airflow_llm_provider.dataset.plan import (
     schema_text,
     write_plan,
 )
-from airflow_llm_provider.dataset.prepared import PreparedRows, RowSource
 from airflow_llm_provider.dataset.reuse import forget_answers
 from airflow_llm_provider.dataset.shard_writer import ShardWriter
 from airflow_llm_provider.dataset.shards import SHARD_COLUMNS
@@ -33,16 +33,17 @@ from airflow_llm_provider.dataset.spool import Spool
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.dataset.prepared import Prepare, PreparedRows, RowSource
     from airflow_llm_provider.spec import CompletionSpec
 
 #: Rows that are read, rendered and counted at a time.
 BATCH_ROWS = 4096
-
-
-Prepare = Callable[[pa.RecordBatch], PreparedRows]
+#: Batches that wait to be counted while the next is read and rendered.
+_BATCHES_AHEAD = 2
 
 
 def draft_split(
@@ -87,6 +88,7 @@ class Draft:
         self._schema = pa.schema([*source.schema, *SHARD_COLUMNS])
         self._spool = Spool(self._schema)
         self._weights = Weights()
+        self._begin_names()
         #: Settings as used: with the enlarged budget, if it was.
         self.settings = settings
         #: Rows of the input.
@@ -101,6 +103,11 @@ class Draft:
         #: What a person should know, to be logged once.
         self.notes: list[str] = []
 
+    def _begin_names(self) -> None:
+        self._search = DonorSearch(self._layout)
+        salt = f"{self._spec.fingerprint}\n{schema_text(self._source.schema)}".encode()
+        self._names = ShardNames(self._source.schema, salt)
+
     @property
     def tokens(self) -> int:
         """Prompt tokens of the rows that will be sent."""
@@ -113,29 +120,50 @@ class Draft:
 
     def _read(self, prepare: Prepare, batch_rows: int) -> None:
         packer = Packer(_budget(self.settings))
-        for batch in self._source.batches(batch_rows):
-            if batch.num_rows:
-                tokens, sizes = self._take(batch, prepare(batch))
-                packer.add(tokens, sizes)
+        waiting: deque[Future[None]] = deque()
+
+        def take(batch: pa.RecordBatch, prepared: PreparedRows | Callable[[], PreparedRows]) -> None:
+            taken, tokens, sizes = self._take(batch, prepared() if callable(prepared) else prepared)
+            packer.add(tokens, sizes)
+            self._name(taken, packer.closed)
+
+        # One thread: batches are taken in their order. This one reads and renders meanwhile.
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm-split") as counting:
+            for batch in self._source.batches(batch_rows):
+                if batch.num_rows:
+                    waiting.append(counting.submit(take, batch, prepare(batch)))
+                if len(waiting) > _BATCHES_AHEAD:
+                    waiting.popleft().result()
+            for last in waiting:
+                last.result()
         self._source.check_unchanged()
         self.shards = packer.finish()
         most = self.settings.max_shards
         if most is not None and len(self.shards) > most:
             self._fit(most)
+        self._names.finish(self.shards)
 
-    def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> tuple[Any, Any]:
+    def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> tuple[pa.RecordBatch, Any, Any]:
         arrays = _shard_arrays(prepared, self.rows, batch.num_rows)
         sent = np.asarray(arrays[2].is_valid())
         tokens = np.where(sent, np.asarray(prepared.tokens, dtype=np.int64), 0)
         sizes = row_bytes(batch)
-        self._spool.append(pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=self._schema))
+        taken = pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=self._schema)
+        self._spool.append(taken)
         self._weights.add(tokens, sizes)
         self.rows += batch.num_rows
         self.requests += int(sent.sum())
         self.rows_by_status.update(str(status) for status in prepared.statuses if status is not None)
         if self.first_error is None:
             self.first_error = next((error for error in prepared.errors if error is not None), None)
-        return tokens, sizes
+        return taken, tokens, sizes
+
+    def _name(self, batch: pa.RecordBatch, cuts: Sequence[Cut]) -> None:
+        fingerprints = batch.column("_llm_fingerprint")
+        start = 0
+        for index, rows in self._names.add(batch, cuts):
+            self._search.add(index, fingerprints.slice(start, rows))
+            start += rows
 
     def _fit(self, most: int) -> None:
         count, asked = len(self.shards), self.settings.shard_tokens
@@ -163,6 +191,10 @@ class Draft:
             )
         self.settings = dataclasses.replace(self.settings, shard_tokens=fitting)
         self.shards = pack(self._weights, _budget(self.settings)) or ()
+        self._search.close()
+        self._begin_names()
+        for batch in self._spool:
+            self._name(batch, self.shards)
         self.notes.append(
             f"{count:,} shards of up to {asked:,} tokens are more than {self._bound} ({most:,}): enlarged "
             f"shard_tokens from {asked:,} to {fitting:,}, which makes {len(self.shards):,} shards"
@@ -179,7 +211,7 @@ class Draft:
         """
         if start_over:
             forget_answers(self._layout)
-        entries = self._entries()
+        entries = self._entries(helped=not start_over)
         with ShardWriter(self._layout, self._schema) as writer:
             for entry, pieces in zip(entries, self._pieces(), strict=True):
                 writer.write(entry.shard_id, pieces)
@@ -197,48 +229,29 @@ class Draft:
         write_plan(self._layout, plan)
         return plan
 
-    def _entries(self) -> tuple[ShardEntry, ...]:
-        """Name the shards by their content, and find the older shards that can help each of them."""
-        search = DonorSearch(self._layout)
-        salt = f"{self._spec.fingerprint}\n{schema_text(self._source.schema)}".encode()
-        seen: Counter[str] = Counter()
-        entries = []
-        with search:
-            for index, (cut, pieces) in enumerate(zip(self.shards, self._pieces(), strict=True)):
-                shard_id = self._name(pieces, salt, seen, search, index)
-                entries.append(
-                    ShardEntry(
-                        shard_id=shard_id,
-                        index=index,
-                        rows=cut.rows,
-                        tokens=cut.tokens,
-                        first_row=cut.first_row,
-                    )
-                )
-            donors = search.donors([entry.shard_id for entry in entries])
-        return tuple(dataclasses.replace(entry, donors=donors[entry.index]) for entry in entries)
+    @cached_property
+    def _findings(self) -> Findings:
+        return self._search.look(self._names.names)
 
-    def _name(
-        self,
-        pieces: Iterator[pa.RecordBatch],
-        salt: bytes,
-        seen: Counter[str],
-        search: DonorSearch,
-        index: int,
-    ) -> str:
-        width = len(self._source.schema)
-        content = ContentHash(self._source.schema, salt)
-        for piece in pieces:
-            content.update(piece.select(range(width)))
-            search.add(index, piece.column("_llm_fingerprint"))
-        shard_id = content.hexdigest()
-        repeat = seen[shard_id]
-        seen[shard_id] += 1
-        if repeat:
-            # The same rows again: still content, and asked separately, as identical rows of one shard are.
-            again = ContentHash(pa.schema([]), f"{shard_id} {repeat}".encode())
-            shard_id = again.hexdigest()
-        return shard_id
+    @property
+    def answered(self) -> int:
+        """Rows that will not be sent because their answers are stored under the destination."""
+        return self._findings.answered
+
+    def _entries(self, *, helped: bool) -> tuple[ShardEntry, ...]:
+        names = self._names.names
+        donors = self._findings.donors if helped else [()] * len(names)
+        return tuple(
+            ShardEntry(
+                shard_id=name,
+                index=index,
+                rows=cut.rows,
+                tokens=cut.tokens,
+                first_row=cut.first_row,
+                donors=donors[index],
+            )
+            for index, (name, cut) in enumerate(zip(names, self.shards, strict=True))
+        )
 
     def _pieces(self) -> Iterator[Iterator[pa.RecordBatch]]:
         """Yield the rows of each shard, in pieces; each must be used up before the next."""
@@ -250,6 +263,7 @@ class Draft:
         """Let go of the rows."""
         self._spool.close()
         self._weights.close()
+        self._search.close()
 
     def __enter__(self) -> Self:
         return self

@@ -133,6 +133,16 @@ class ChatTokens:
             totals[index] += count
         return totals
 
+    def count_texts(self, opening: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[int]:
+        """Return the prompt tokens of many conversations that differ in the user's message only.
+
+        :param opening: the messages before it.
+        :param texts: the user's messages.
+        """
+        # An empty text has no tokens of its own.
+        around = self.count([[*opening, {"role": "user", "content": ""}]])[0]
+        return [around + count for count in self._counter.count(texts)]
+
     def _count_once(self, role: str, text: str) -> int:
         key = (role, text)
         if key not in self._known:

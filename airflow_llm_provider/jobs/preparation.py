@@ -60,19 +60,23 @@ class RowPreparation:
             return None
         rendered = _Rendered(rows=batch.num_rows)
         first, *others = columns.values()
-        blank = {
+        blank = [
             position
             for position, value in enumerate(first)
-            if _is_blank(value) and all(_is_blank(other[position]) for other in others)
-        }
+            if (not value or value.isspace()) and not any(other[position].strip() for other in others)
+        ]
         for position in blank:
             rendered.set_aside(position, RowStatus.EMPTY_INPUT, _EMPTY)
-        rendered.positions = [n for n in range(batch.num_rows) if n not in blank]
-        rendered.texts = [texts[n] for n in rendered.positions] if blank else texts
+        if blank:
+            rendered.positions = [n for n, error in enumerate(rendered.errors) if error is None]
+            rendered.texts = [texts[n] for n in rendered.positions]
+        else:
+            rendered.positions, rendered.texts = range(batch.num_rows), texts
         return rendered
 
     def _render_rows(self, batch: pa.RecordBatch) -> _Rendered:
         rendered = _Rendered(rows=batch.num_rows)
+        positions: list[int] = []
         for position, row in enumerate(rows_of(batch, self._columns)):
             if self.template.is_empty(row):
                 rendered.set_aside(position, RowStatus.EMPTY_INPUT, _EMPTY)
@@ -82,13 +86,18 @@ class RowPreparation:
             except RowRenderError as error:
                 rendered.set_aside(position, RowStatus.REJECTED, str(error))
             else:
-                rendered.positions.append(position)
+                positions.append(position)
+        rendered.positions = positions
         return rendered
 
     def _count(self, rendered: _Rendered, fingerprints: list[bytes]) -> PreparedRows:
+        counts = self._tokens.count_texts(self.template.opening, rendered.texts)
+        if len(counts) == rendered.rows and not self._exceeds_window(max(counts, default=0)):
+            return PreparedRows(
+                tokens=counts, fingerprints=fingerprints, statuses=rendered.statuses, errors=rendered.errors
+            )
         tokens = [0] * rendered.rows
         kept: list[bytes | None] = [None] * rendered.rows
-        counts = self._tokens.count_texts(self.template.opening, rendered.texts)
         for position, count, fingerprint in zip(rendered.positions, counts, fingerprints, strict=True):
             if self._exceeds_window(count):
                 rendered.set_aside(
@@ -115,7 +124,7 @@ class _Rendered:
 
     def __init__(self, *, rows: int) -> None:
         self.rows = rows
-        self.positions: list[int] = []
+        self.positions: list[int] | range = []
         self.texts: list[str] = []
         self.statuses: list[str | None] = [None] * rows
         self.errors: list[str | None] = [None] * rows
@@ -124,7 +133,3 @@ class _Rendered:
         """Note a row that will not be sent."""
         self.statuses[position] = status
         self.errors[position] = error
-
-
-def _is_blank(text: str) -> bool:
-    return not text or text.isspace()

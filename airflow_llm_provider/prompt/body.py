@@ -12,7 +12,7 @@ import orjson
 from airflow_llm_provider.prompt.strict import strict_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_llm_provider.spec import CompletionSpec
 
@@ -22,6 +22,8 @@ MAX_COMPLETION_TOKENS = "max_completion_tokens"
 #: OpenAI's models that refuse the older name, with or without a router's prefix such as ``openai/``.
 _NEEDS_NEWER_NAME = re.compile(r"(?:^|/)(?:o[1-9](?:$|-)|gpt-(?:[5-9]|[1-9]\d)(?!\d))")
 _FINGERPRINT_BYTES = 16
+#: What canonical JSON writes after the text of a user's message that is the last.
+_AFTER_TEXT = b',"role":"user"}]'
 
 
 class RequestShape:
@@ -49,6 +51,23 @@ class RequestShape:
     def fingerprint(self, messages: Sequence[Mapping[str, str]]) -> bytes:
         """Return ``fingerprint(self.body(messages))``, in a fraction of the time."""
         return _with_messages(self._hash, messages)
+
+    def fingerprints(self, opening: Sequence[Mapping[str, str]], texts: Iterable[str]) -> list[bytes]:
+        """Return the fingerprints of many conversations that differ in the user's message only.
+
+        :param opening: the messages before it.
+        :param texts: the user's messages.
+        """
+        empty = orjson.dumps([*opening, {"content": "", "role": "user"}], option=orjson.OPT_SORT_KEYS)
+        begun = self._hash.copy()
+        begun.update(empty.removesuffix(_AFTER_TEXT).removesuffix(b'""'))
+        found = []
+        for text in texts:
+            digest = begun.copy()
+            digest.update(orjson.dumps(text))
+            digest.update(_AFTER_TEXT)
+            found.append(digest.digest())
+        return found
 
 
 def request_body(spec: CompletionSpec, messages: Sequence[Mapping[str, str]]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Template, nodes
@@ -73,8 +75,11 @@ class PromptTemplate:
         tree, self._bindings = parse(environment, spec.prompt)
         self._pairs = tuple(self._bindings.items())
         self._system = None if spec.system is None else {"role": "system", "content": clean_text(spec.system)}
-        self._render = _plain_renderer(tree, self._bindings) or _jinja_renderer(
-            compiled(environment, tree), self._pairs
+        self._plain = _plain_parts(tree, self._bindings)
+        self._render = (
+            _plain_renderer(self._plain)
+            if self._plain is not None
+            else _jinja_renderer(compiled(environment, tree), self._pairs)
         )
 
     @property
@@ -102,21 +107,56 @@ class PromptTemplate:
         """Say whether every column used is null, NaN or blank, so that there is nothing to ask about."""
         return bool(self._pairs) and all(is_blank(row.get(column)) for _, column in self._pairs)
 
+    @property
+    def opening(self) -> list[dict[str, str]]:
+        """The messages before the user's, the same for every row."""
+        return [] if self._system is None else [self._system]
+
     def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
-        """Render the messages for one row.
+        """Render the messages for one row: :attr:`opening`, then the user's.
 
         :param row: the row's values by column, at least those in :attr:`columns`.
         :raises RowRenderError: when this row cannot be rendered.
         """
-        user = {"role": "user", "content": clean_text(self._render(row))}
-        return [user] if self._system is None else [self._system, user]
+        return [*self.opening, {"role": "user", "content": self.text(row)}]
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """Render the user's message for one row.
+
+        :raises RowRenderError: when this row cannot be rendered.
+        """
+        return clean_text(self._render(row))
+
+    def texts(self, columns: Mapping[str, Sequence[str]]) -> list[str] | None:
+        """Render the user's messages for many rows at once; ``None`` when the template is too rich for that.
+
+        :param columns: the rows' values by column, all of them text that UTF-8 can write.
+        """
+        if self._plain is None or not self._plain.slots:
+            return None
+        pattern = "%s".join(clean_text(part).replace("%", "%%") for part in self._plain.between)
+        values = [columns[column] for _, column in self._plain.slots]
+        return [pattern % row for row in zip(*values, strict=True)]
 
 
 Renderer = Callable[[Mapping[str, Any]], str]
 
 
-def _plain_renderer(tree: nodes.Template, bindings: RowBindings) -> Renderer | None:
-    """Build the renderer of a template that only prints columns: the usual one, at a fraction of Jinja's time."""
+@dataclass(frozen=True, kw_only=True)
+class _PlainParts:
+    """A template that only prints columns: constant parts, and where the columns go."""
+
+    parts: list[str]
+    slots: list[tuple[int, str]]
+
+    @property
+    def between(self) -> list[str]:
+        """The constant texts before, between and after the slots."""
+        places = [-1, *(position for position, _ in self.slots), len(self.parts)]
+        return ["".join(self.parts[start + 1 : end]) for start, end in itertools.pairwise(places)]
+
+
+def _plain_parts(tree: nodes.Template, bindings: RowBindings) -> _PlainParts | None:
     parts: list[str] = []
     slots: list[tuple[int, str]] = []
     for statement in tree.body:
@@ -130,6 +170,12 @@ def _plain_renderer(tree: nodes.Template, bindings: RowBindings) -> Renderer | N
                 parts.append("")
             else:
                 return None
+    return _PlainParts(parts=parts, slots=slots)
+
+
+def _plain_renderer(plain: _PlainParts) -> Renderer:
+    """Build the renderer of a plain template: the usual one, at a fraction of Jinja's time."""
+    parts, slots = plain.parts, plain.slots
 
     def render(row: Mapping[str, Any]) -> str:
         filled = parts.copy()

@@ -234,7 +234,7 @@ class TestDonorSearch:
         with DonorSearch(layout) as search:
             for index, requests in enumerate(new):
                 search.add(index, pa.array([fingerprint(r) for r in requests] + [None], pa.binary(16)))
-            donors = search.donors([f"{1000 + n:032x}" for n in range(len(new))])
+            donors = search.look([f"{1000 + n:032x}" for n in range(len(new))]).donors
         for requests, found in zip(new, donors, strict=True):
             assert len(set(found)) == len(found)
             for request, needed in collections.Counter(requests).items():
