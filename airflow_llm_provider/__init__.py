@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.jobs import run_dataset
     from airflow_llm_provider.operators.complete import CompleteShardOperator
     from airflow_llm_provider.operators.merge import MergeShardsOperator
+    from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
     from airflow_llm_provider.operators.shard import ShardDatasetOperator
     from airflow_llm_provider.spec import CompletionSpec
     from airflow_llm_provider.task_groups.llm_map import llm_map
@@ -24,6 +25,7 @@ __all__ = [
     "CompleteShardOperator",
     "CompletionSpec",
     "LLMHook",
+    "LLMRetryPolicy",
     "MergeShardsOperator",
     "ShardDatasetOperator",
     "__version__",
@@ -35,6 +37,7 @@ _HOMES = {
     "CompleteShardOperator": "operators.complete",
     "CompletionSpec": "spec",
     "LLMHook": "hooks.llm",
+    "LLMRetryPolicy": "operators.retry_policy",
     "MergeShardsOperator": "operators.merge",
     "ShardDatasetOperator": "operators.shard",
     "llm_map": "task_groups.llm_map",
