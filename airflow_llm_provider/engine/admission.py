@@ -9,7 +9,7 @@ from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.events import AccountLost, Waiting, WaitReason
 from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost, CostExceedsLimitError
 from airflow_llm_provider.engine.terminal import halted_error
-from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.errors import LLMError, LLMRetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.lane import Lane
     from airflow_llm_provider.engine.limiter import Reservation
     from airflow_llm_provider.engine.routing import Routing
-    from airflow_llm_provider.errors import LLMError
 
 #: Waits no longer than this are not worth another route, in seconds: a limiter spaces requests out by such.
 _SHORT = 0.5
+#: Failures that another account may not have.
+_OF_ONE_ACCOUNT = frozenset({FailureKind.AUTHENTICATION, FailureKind.QUOTA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,17 @@ class Admission:
         """Return how long a row is to wait by itself: not for its account's pause when there are other accounts."""
         paused = isinstance(exchange.result, CallError) and exchange.result.kind is FailureKind.RATE_LIMITED
         return 0.0 if wait and paused and self._routing.only is None else wait
+
+    def after_refusal(self, exchange: Exchange, lane: Lane, stop: LLMError) -> LLMError | None:
+        """Return what ends the run; ``None``: only an account is lost, and the row may go out on another."""
+        result = exchange.result
+        if not isinstance(result, CallError) or result.kind not in _OF_ONE_ACCOUNT:
+            return stop
+        try:
+            self.lose(lane, stop)
+        except LLMError as last:
+            return last
+        return None
 
     def lose(self, lane: Lane, error: LLMError) -> None:
         """Send nothing on ``lane`` any more.

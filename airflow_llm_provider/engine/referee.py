@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind, Judgement, Reply
 from airflow_llm_provider.engine.exchange import CLIENT_BUG
-from airflow_llm_provider.engine.retry import Retry, StopRun
+from airflow_llm_provider.engine.retry import GiveUp, Retry, StopRun
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.terminal import terminal_error
 from airflow_llm_provider.errors import LLMRetryableError, LLMTerminalError
@@ -37,11 +37,13 @@ class Ruling:
 
     :param outcome: how the row ends; ``None``: it does not end yet.
     :param wait: seconds until the row's next attempt; ``None``: there is none.
+    :param put_off: whether the row is to begin anew when all others had their turn.
     :param stop: ends the run.
     """
 
     outcome: Outcome | None = None
     wait: float | None = None
+    put_off: bool = False
     stop: LLMError | None = None
 
 
@@ -81,8 +83,14 @@ class Referee:
             self._on_bug("price", error)
             return None
 
-    def rule(self, row: RowInProgress, exchange: Exchange, cost_usd: float | None) -> Ruling:
-        """Decide what becomes of ``row``."""
+    def rule(
+        self, row: RowInProgress, exchange: Exchange, cost_usd: float | None, *, may_put_off: bool = False
+    ) -> Ruling:
+        """Decide what becomes of ``row``.
+
+        :param may_put_off: whether a row that has used up its attempts may have been unlucky: the endpoint answers
+            nobody, and there are others to try.
+        """
         row.latency_ms = (exchange.ended_at - exchange.sent_at) * 1000
         result = exchange.result
         if isinstance(result, Reply):
@@ -90,7 +98,7 @@ class Referee:
             self._rejections.accepted()
             row.answered(result, cost_usd)
             return self._on_reply(row, result)
-        return self._on_error(row, exchange, result)
+        return self._on_error(row, exchange, result, may_put_off=may_put_off)
 
     def _on_reply(self, row: RowInProgress, reply: Reply) -> Ruling:
         try:
@@ -110,7 +118,9 @@ class Referee:
         self._bug_streak = 0
         return Ruling(outcome=row.judged(reply, judgement))
 
-    def _on_error(self, row: RowInProgress, exchange: Exchange, error: CallError) -> Ruling:
+    def _on_error(
+        self, row: RowInProgress, exchange: Exchange, error: CallError, *, may_put_off: bool
+    ) -> Ruling:
         bug = error.__cause__ if error.code == CLIENT_BUG else None
         if bug is not None:
             self._on_bug("client", bug)
@@ -122,10 +132,13 @@ class Referee:
         now = exchange.ended_at
         row.tries.count(error, now=now)
         decision = self._retry.on_error(error, row.tries, now=now, last_success=self._last_success)
-        if isinstance(decision, Retry):
-            return Ruling(wait=decision.wait)
-        if isinstance(decision, StopRun):
-            return Ruling(stop=_retryable(decision, error))
+        if not isinstance(decision, GiveUp):
+            return _go_on(decision, error)
+        if may_put_off and bug is None and row.put_off():
+            return Ruling(put_off=True)
+        return self._give_up(row, error, bug)
+
+    def _give_up(self, row: RowInProgress, error: CallError, bug: BaseException | None) -> Ruling:
         self._rejections.accepted()
         outcome = row.failed(RowStatus.ERROR, error)
         if bug is not None:
@@ -143,6 +156,12 @@ class Referee:
             "Every further row would meet it. The words of answered rows are kept; mend the bug and run again."
         )
         return Ruling(outcome=outcome, stop=stop)
+
+
+def _go_on(decision: Retry | StopRun, error: CallError) -> Ruling:
+    if isinstance(decision, Retry):
+        return Ruling(wait=decision.wait)
+    return Ruling(stop=_retryable(decision, error))
 
 
 def _retryable(decision: StopRun, error: CallError) -> LLMRetryableError:

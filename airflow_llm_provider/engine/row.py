@@ -21,7 +21,17 @@ class RowInProgress:
     :param priced: whether there is a price list at all; without one, no cost is known, not even that of nothing.
     """
 
-    __slots__ = ("account", "attempts", "cost_usd", "latency_ms", "reply", "request", "tries", "usage")
+    __slots__ = (
+        "account",
+        "attempts",
+        "cost_usd",
+        "late",
+        "latency_ms",
+        "reply",
+        "request",
+        "tries",
+        "usage",
+    )
 
     def __init__(self, request: Request, *, priced: bool) -> None:
         self.request = request
@@ -32,6 +42,8 @@ class RowInProgress:
         self.latency_ms: float | None = None
         self.reply: Reply | None = None
         self.account: str | None = None
+        #: Whether it was put off once.
+        self.late = False
 
     def answered(self, reply: Reply, cost_usd: float | None) -> None:
         """Take in a completion, which is billed whatever it is worth."""
@@ -40,6 +52,13 @@ class RowInProgress:
         if reply.usage is not None:
             self.usage = reply.usage if self.usage is _NOTHING else self.usage + reply.usage
         self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
+
+    def put_off(self) -> bool:
+        """Begin anew, once; what was billed so far stays."""
+        if self.late:
+            return False
+        self.late, self.tries = True, Tries()
+        return True
 
     def judged(self, reply: Reply, judgement: Judgement) -> Outcome:
         """Return the outcome of a row whose latest completion is final."""

@@ -20,11 +20,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.admission import Admission, Admitted
-from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.crew import Crew
@@ -39,7 +39,6 @@ from airflow_llm_provider.engine.retry import RetryPolicy
 from airflow_llm_provider.engine.route import Route
 from airflow_llm_provider.engine.routing import Routing
 from airflow_llm_provider.engine.row import RowInProgress
-from airflow_llm_provider.errors import LLMError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.lane import Lane
     from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.usage import Usage
-
-#: Failures that another account may not have.
-_OF_ONE_ACCOUNT = frozenset({FailureKind.AUTHENTICATION, FailureKind.QUOTA})
 
 
 class Engine:
@@ -119,6 +115,7 @@ class Engine:
             on_halt=lambda reason, grace: self._emit(Stopping(reason=reason, grace=grace)),
         )
         self._feed = Feed(())
+        self._put_off: deque[RowInProgress] = deque()
         self._on_outcome: Callable[[Outcome], None] | None = None
         self._started: float | None = None
         self._ended: float | None = None
@@ -176,15 +173,22 @@ class Engine:
     async def _work(self) -> None:
         """Do one worker's job."""
         while not self._crew.halting:
-            request = await self._feed.next()
-            if request is None:
+            row = await self._next_row()
+            if row is None:
                 return
-            self._tally.pulled += 1
-            await self._answer(request)
+            await self._answer(row)
 
-    async def _answer(self, request: Request) -> None:
-        """Bring one row to its end, unless the run ends first."""
-        row = RowInProgress(request, priced=self._priced)
+    async def _next_row(self) -> RowInProgress | None:
+        """Return a row to be answered: a new one, else one that was put off; ``None``: there are no more."""
+        request = await self._feed.next()
+        if request is None:
+            return self._put_off.popleft() if self._put_off else None
+        self._tally.pulled += 1
+        return RowInProgress(request, priced=self._priced)
+
+    async def _answer(self, row: RowInProgress) -> None:
+        """Bring one row to its end, unless it is put off or the run ends first."""
+        request = row.request
         while True:
             try:
                 admitted = await self._admission.admit(request)
@@ -227,27 +231,19 @@ class Engine:
             lane.exchanger.announce(exchange, cost_usd)
         except Exception as error:  # noqa: BLE001 -- a gate's failure ends the run, but not before the answer is kept
             self._crew.halt(error)
-        ruling = self._referee.rule(row, exchange, cost_usd)
+        new_rows = not self._feed.exhausted and self._tally.pulled != self._tally.total
+        ruling = self._referee.rule(row, exchange, cost_usd, may_put_off=lane.broken and new_rows)
+        if ruling.put_off:
+            self._put_off.append(row)
         if ruling.outcome is not None:
             self._hand_over(ruling.outcome)
         if ruling.stop is None:
             return ruling.wait
-        stop = self._after_loss(exchange, lane, ruling.stop)
+        stop = self._admission.after_refusal(exchange, lane, ruling.stop)
         if stop is None:
             return 0.0
         self._crew.halt(stop)
         return ruling.wait
-
-    def _after_loss(self, exchange: Exchange, lane: Lane, stop: LLMError) -> LLMError | None:
-        """Return what ends the run; ``None``: only an account is lost, and the row may go out on another."""
-        result = exchange.result
-        if not isinstance(result, CallError) or result.kind not in _OF_ONE_ACCOUNT:
-            return stop
-        try:
-            self._admission.lose(lane, stop)
-        except LLMError as last:
-            return last
-        return None
 
     async def _settle(self, exchange: Exchange, admitted: Admitted) -> None:
         lane = admitted.lane

@@ -72,7 +72,7 @@ class Run:
             **options,
         )
         requests = (
-            Request(index=n, body={"model": "m", "messages": []}, prompt_tokens=20, max_output_tokens=30)
+            Request(index=n, body={"model": "m", "messages": [n]}, prompt_tokens=20, max_output_tokens=30)
             for n in range(self.rows)
         )
         try:
@@ -298,3 +298,36 @@ class TestEveryRow:
         assert len(indexes) + run.report.pending == run.rows
         assert error is not None or len(indexes) == run.rows
         assert all(client.in_flight == 0 for client in run.clients.values())
+
+
+class TestLongOutage:
+    @pytest.mark.parametrize("concurrency", [1, 4])
+    def test_uses_up_no_row_that_has_others_after_it(self, concurrency):
+        run = Run(rows=80, concurrency=concurrency)
+        down = run.route(
+            "a",
+            lambda _: DOWN if 1.0 <= run.clock.monotonic() < 120 else "ok",
+            gates=(breaker(max_open=300.0),),
+        )
+        assert run.go(down) is None
+        assert run.report.rows_by_status == {"success": 80}
+        assert len(run.clients["a"].calls) <= 80 + 120 + 8
+
+    @pytest.mark.parametrize("concurrency", [1, 2, 8])
+    def test_rows_that_never_get_an_answer_end_alone(self, concurrency):
+        run = Run(rows=60, concurrency=concurrency)
+        poison = {7, 8, 9, 30, 58, 59}
+        client = ScriptedClient(
+            lambda call: DOWN if call.body["messages"][0] in poison else "ok", latency=0.1, clock=run.clock
+        )
+        run.clients["a"] = client
+        route = Route(client=client, name="a", gates=(breaker(max_open=300.0),))
+        assert run.go(route) is None
+        assert run.report.rows_by_status == {"success": 54, "error": 6}
+        assert {outcome.index for outcome in run.outcomes if outcome.status == "error"} == poison
+        assert len(client.calls) <= 54 + 6 * 10
+
+    def test_C13_the_attempts_at_a_lone_row_are_bounded(self):
+        run = Run(rows=1)
+        assert run.go(run.route("a", lambda _: DOWN, gates=(breaker(),))) is None
+        assert len(run.clients["a"].calls) == 5
