@@ -33,21 +33,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a plan will spend at most, answers that are already there not deducted.
+    """What a plan will spend at most.
 
     :param rows: rows of the input.
     :param shards: shards of the plan.
-    :param requests: rows that will be sent.
-    :param prompt_tokens: tokens read.
-    :param max_completion_tokens: tokens written if every answer hits the cap.
-    :param cost_low_usd: US dollars if every answer is empty; ``None``: unknown price.
-    :param cost_high_usd: US dollars if every answer hits the cap; ``None``: unknown price.
+    :param requests: rows that are sent, or whose answers are there.
+    :param answered: those of them whose answers are stored under the destination, so that they are not sent again.
+    :param prompt_tokens: tokens read by all requests.
+    :param max_completion_tokens: tokens written by all requests if every answer hits the cap.
+    :param cost_low_usd: US dollars for what is not answered if every answer is empty; ``None``: unknown price.
+    :param cost_high_usd: US dollars for what is not answered if every answer hits the cap; ``None``: unknown price.
     :param set_aside: rows by status that will not be sent.
     """
 
     rows: int
     shards: int
     requests: int
+    answered: int
     prompt_tokens: int
     max_completion_tokens: int
     cost_low_usd: float | None
@@ -62,11 +64,13 @@ class Estimate:
         if self.cost_low_usd is None or self.cost_high_usd is None:
             cost = "cost unknown (no price for this model at this endpoint)"
         else:
-            cost = f"cost {dollars(self.cost_low_usd)} to {dollars(self.cost_high_usd)}"
+            left = f" for the other {self.requests - self.answered:,}" if self.answered else ""
+            cost = f"cost{left} {dollars(self.cost_low_usd)} to {dollars(self.cost_high_usd)}"
         aside = ", ".join(f"{count:,} {status}" for status, count in self.set_aside.items())
+        answered = f", of them {self.answered:,} answered already" if self.answered else ""
         return (
-            f"{counted(self.rows, 'row')} in {counted(self.shards, 'shard')}: {counted(self.requests, 'request')}, "
-            f"{self.prompt_tokens:,} tokens in, at most {self.max_completion_tokens:,} tokens out, {cost}"
+            f"{counted(self.rows, 'row')} in {counted(self.shards, 'shard')}: {counted(self.requests, 'request')}"
+            f"{answered}, {self.prompt_tokens:,} tokens in, at most {self.max_completion_tokens:,} tokens out, {cost}"
             + (f"; not sent: {aside}" if aside else "")
         )
 
@@ -143,7 +147,7 @@ def split(
         for note in (*preparation.notes, *opened.notes, *draft.notes):
             log.warning("%s", note)
         _refuse_if_none_can_be_sent(draft)
-        estimate = _estimate(spec, draft, pricer or Pricer())
+        estimate = _estimate(spec, draft, pricer or Pricer(), start_over=options.start_over)
         log.info("%s", estimate)
         if options.dry_run:
             log.info("Dry run: nothing was written and nothing will be sent.")
@@ -184,21 +188,24 @@ def _refuse_if_none_can_be_sent(draft: Draft) -> None:
         )
 
 
-def _estimate(spec: CompletionSpec, draft: Draft, pricer: Pricer) -> Estimate:
+def _estimate(spec: CompletionSpec, draft: Draft, pricer: Pricer, *, start_over: bool) -> Estimate:
+    answered = 0 if start_over else draft.answered
+    unanswered = draft.requests - answered
+    # The average request: prices with tiers depend on the size of one request, not on their sum.
+    average = round(draft.tokens / max(draft.requests, 1))
+
+    def cost(completion_tokens: int) -> float | None:
+        of_one = pricer.estimate(spec.model, prompt_tokens=average, completion_tokens=completion_tokens)
+        return None if of_one is None else of_one * unanswered
+
     return Estimate(
         rows=draft.rows,
         shards=len(draft.shards),
         requests=draft.requests,
+        answered=answered,
         prompt_tokens=draft.tokens,
         max_completion_tokens=draft.requests * spec.max_output_tokens,
-        cost_low_usd=_cost(spec, draft, pricer, completion_tokens=0),
-        cost_high_usd=_cost(spec, draft, pricer, completion_tokens=spec.max_output_tokens),
+        cost_low_usd=cost(0),
+        cost_high_usd=cost(spec.max_output_tokens),
         set_aside=dict(draft.rows_by_status),
     )
-
-
-def _cost(spec: CompletionSpec, draft: Draft, pricer: Pricer, *, completion_tokens: int) -> float | None:
-    """Price the average request: prices with tiers depend on the size of one request, not on their sum."""
-    average = round(draft.tokens / max(draft.requests, 1))
-    cost = pricer.estimate(spec.model, prompt_tokens=average, completion_tokens=completion_tokens)
-    return None if cost is None else cost * draft.requests

@@ -209,6 +209,31 @@ class TestDryRun:
         assert "cost unknown" in str(job.split(dry_run=True).estimate)
 
 
+class TestAnsweredAlready:
+    def test_says_how_many_requests_are_left_to_pay_for(self, job):
+        job.write(TEXTS)
+        before = job.split(dry_run=True).estimate
+        assert before.answered == 0
+        job.run(max_rows_per_shard=5)
+        job.write([*TEXTS, "new", None])
+        after = job.split(dry_run=True, max_rows_per_shard=5).estimate
+        assert (after.requests, after.answered) == (13, 12)
+        assert 0 < after.cost_high_usd < before.cost_high_usd
+        assert "13 requests, of them 12 answered already" in str(after)
+        assert "cost for the other 1 $" in str(after)
+        job.requests()
+        job.run(max_rows_per_shard=5)
+        assert job.calls == ["new"]
+        assert job.split(max_rows_per_shard=5).estimate.answered == 13
+        assert job.split(dry_run=True, start_over=True).estimate.answered == 0
+
+    def test_an_answer_counts_once_for_each_row_that_takes_it(self, job):
+        job.write(["same", "same", "other"])
+        job.run()
+        job.write(["same"] * 4 + ["other"])
+        assert job.split(dry_run=True).estimate.answered == 3
+
+
 class TestSecrecy:
     def test_row_text_stays_out_of_states_logs_and_messages(self, job, caplog):
         secret = "4111-1111-1111-1111"
