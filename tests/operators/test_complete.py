@@ -8,7 +8,8 @@ import pytest
 from airflow.sdk import DAG, XComArg
 from airflow.sdk.execution_time.timeout import TimeoutPosix
 
-from airflow_llm_provider import CompleteShardOperator, LLMHook
+from airflow_llm_provider import CompleteShardOperator, LLMHook, MergeShardsOperator
+from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.errors import LLMFailureThresholdError, LLMInputError, LLMRetryableError
 from airflow_llm_provider.hooks.compat import AirflowFailException, AirflowRescheduleException
@@ -203,13 +204,18 @@ class TestSeveralConnections:
                 f"AIRFLOW_CONN_{name}", '{"conn_type": "llm", "host": "http://127.0.0.1:1/v1"}'
             )
 
-    def test_C20_take_turns_by_weight(self, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_C20_take_turns_by_weight_and_stand_on_the_rows(
+        self, night: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         night.write(*(f"ticket {i}" for i in range(8)))
         shard = night.split(max_rows_per_shard=None)[0]
         clients = {"first": ScriptedClient(), "second": ScriptedClient()}
         monkeypatch.setattr(LLMHook, "get_client", lambda hook, concurrency: clients[hook.conn_id])
         operator(shard, conn_ids={"first": 3, "second": 1}, concurrency=1).execute(night.context)
         assert {name: len(client.calls) for name, client in clients.items()} == {"first": 6, "second": 2}
+        MergeShardsOperator(task_id="merge", plan=night.plan).execute(night.context)
+        answered = read_results(str(night.destination)).column("llm_conn_id").to_pylist()
+        assert sorted(answered) == ["first"] * 6 + ["second"] * 2
 
     def test_a_connection_that_does_not_exist_sends_nothing(self, night: Any, script: Any) -> None:
         client = script()
