@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import zlib
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ class Files:
             yield
         except LLMError:
             raise
-        except (EOFError, gzip.BadGzipFile, pa.ArrowInvalid) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowInvalid) as error:
             raise LLMInputError(
                 f"{public_uri(file.uri)}{what} is damaged or cut short: {reason(error)}"
             ) from error
@@ -107,6 +108,9 @@ class Files:
             damaged = type(error) is OSError and error.errno is None
             kind = LLMInputError if damaged else LLMStateError
             raise kind(f"{public_uri(file.uri)}{what} could not be read: {reason(error)}") from error
+        except Exception as error:
+            # Clients of object stores have errors of their own for a network that is down.
+            raise LLMStateError(f"{public_uri(file.uri)}{what} could not be read: {reason(error)}") from error
 
     def undecodable(self, file: SourceFile) -> tuple[int, int, str]:
         """Find the first byte that is not valid in the file's encoding: its offset, its value and the encoding."""

@@ -172,7 +172,12 @@ class JsonLinesReader:
             values = [row.get(field.name) for row in rows]
             convert = self._converters[field.name]
             if convert is not None:
-                values = [None if value is None else convert(value) for value in values]
+                try:
+                    values = [None if value is None else convert(value) for value in values]
+                except RecursionError as error:
+                    raise LLMInputError(
+                        f"column {field.name!r} holds a value that is nested too deeply"
+                    ) from error
             arrays.append(pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -217,7 +222,10 @@ def _check_keys(line: bytes, place: str) -> None:
             )
         return dict(pairs)
 
-    json.loads(line, object_pairs_hook=check)
+    try:
+        json.loads(line, object_pairs_hook=check)
+    except RecursionError as error:
+        raise LLMInputError(f"{place} is nested too deeply") from error
 
 
 def _joined(text: Any) -> Iterator[str]:

@@ -4,13 +4,18 @@ import io
 
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.source import open_source
-from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.errors import LLMInputError, LLMStateError
 
 CELLS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r"), max_size=8)
+
+
+class EndpointConnectionError(Exception):
+    """As botocore has it: no OSError."""
 
 
 def rows(table):
@@ -153,6 +158,32 @@ class TestCsv:
         for cut in (packed[:-5], packed[: len(packed) // 2], packed[:3], b""):
             table, message = attempt({f"a.csv.{ending}": cut}, columns_if_empty=["id"])
             assert table.num_rows == 0 if cut == b"" else "a.csv" in message
+
+    def test_a_packed_file_with_a_damaged_byte_is_an_input_error_that_names_it(self, attempt):
+        packed = bytearray(
+            gzip.compress(b"id,text\n" + b"".join(b"%d,%x\n" % (n, n * n) for n in range(3000)))
+        )
+        # The first byte after the header: no block of data has this type.
+        packed[10] |= 0b110
+        _, message = attempt({"a.csv.gz": bytes(packed)})
+        assert "a.csv.gz is damaged or cut short: error: Error -3" in message
+
+    def test_a_storage_with_errors_of_its_own_could_not_be_read(self):
+        class Down(MemoryFileSystem):
+            cachable = False
+
+            def _open(self, path, mode="rb", **options):
+                if mode == "rb":
+                    raise EndpointConnectionError("no route to https://me:secret@bucket.example/a.csv?sig=1")
+                return super()._open(path, mode, **options)
+
+        storage = Down()
+        storage.pipe_file("/down/a.csv", b"id,text\n1,x\n")
+        with pytest.raises(
+            LLMStateError, match=r"a\.csv could not be read: EndpointConnectionError"
+        ) as caught:
+            open_source("memory://down/a.csv", resolver=lambda _: (storage, "/down/a.csv"))
+        assert "secret" not in str(caught.value)
 
     def test_batches_are_bounded_by_rows_and_by_size(self, tmp_path):
         (tmp_path / "a.csv").write_text("v\n" + "x\n" * 100)

@@ -117,6 +117,16 @@ class TestJsonLines:
         with pytest.raises(LLMInputError, match="line 1"):
             read({"a.jsonl": deep})
 
+    @pytest.mark.parametrize("depth", [300, 900, 1000, 1020])
+    @pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"v":', b"}")])
+    @pytest.mark.parametrize("text", [b"x", b'\\"k\\": v'])
+    def test_nesting_that_one_parser_takes_and_another_does_not_is_no_crash(
+        self, attempt, depth, opened, closed, text
+    ):
+        line = b'{"t":"%b","v":%b1%b}' % (text, opened * depth, closed * depth)
+        table, message = attempt({"a.jsonl": line})
+        assert table.num_rows == 1 if message is None else "nested too deeply" in message
+
     def test_keys_without_end_are_no_columns(self, read):
         with pytest.raises(LLMInputError, match="more than 10,000 different keys"):
             read({"a.jsonl": lines(*({f"k{n}": 1} for n in range(10_002)))})
