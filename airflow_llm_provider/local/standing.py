@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,9 @@ def bring_up(home: Home, dags: Path, given: ModelEndpoint | None) -> None:
     home.create(empty=False)
     say("Starting …")
     server = None if given else ModelServer(home.model, keep=True)
-    try:
+    with ExitStack() as started:
+        if server is not None:
+            started.callback(server.stop)
         endpoint = given or _serve(server)
         airflow = LocalAirflow(
             home.airflow,
@@ -57,16 +60,15 @@ def bring_up(home: Home, dags: Path, given: ModelEndpoint | None) -> None:
             triggerer=True,
             keep=True,
         )
+        started.callback(airflow.stop)
         airflow.start()
-    except BaseException:
-        if server is not None:
-            server.stop()
-        raise
-    write_sample_tickets(home.data / "tickets")
-    with airflow.client() as client:
-        prepare_airflow(client, endpoint)
-        for dag_id in _DAGS:
-            client.wait_for_dag(dag_id)
+        write_sample_tickets(home.data / "tickets")
+        with airflow.client() as client:
+            prepare_airflow(client, endpoint)
+            for dag_id in _DAGS:
+                client.wait_for_dag(dag_id)
+        # Only now is it all there: what fails or is interrupted before leaves nothing running.
+        started.pop_all()
     standing = _Standing(url=airflow.url, model=endpoint.model, base_url=endpoint.base_url)
     _file(home).write_text(json.dumps(asdict(standing)), encoding="utf-8")
     tell_status(home)
