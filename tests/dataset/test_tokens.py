@@ -186,6 +186,22 @@ class TestCounting:
         whole = ToktokCounter("o200k_base", pytest.importorskip("toktok")).count([text])[0]
         assert abs(count - whole) <= 2 * len(pieces(text))
 
+    @settings(deadline=None, max_examples=60)
+    @given(
+        texts=st.lists(
+            st.one_of(
+                TEXTS,
+                st.text("<|endoftxpr>é \n\ud83d", max_size=30),
+                st.sampled_from(["<|endoftext|>", "<|endoftext|", "<|endofprompt|>x"]),
+            ),
+            max_size=8,
+        ),
+        encoding=st.sampled_from(["o200k_base", "cl100k_base"]),
+    )
+    def test_texts_counted_together_count_as_alone(self, texts, encoding):
+        loaded = load_encoding(encoding)
+        assert TiktokenCounter(loaded).count(texts) == [len(loaded.encode_ordinary(text)) for text in texts]
+
     def test_many_texts_keep_their_order(self, counter):
         texts = ["word " * n for n in range(2000)]
         assert counter.count(texts) == [counter.count([text])[0] for text in texts]
