@@ -114,6 +114,8 @@ _BY_STATUS: dict[int, Meaning] = {
         (406, 411, 415, 426, 428, 431), Meaning(_CONFIGURATION, remedy="check the connection's headers")
     ),
 }
+#: What Gemini calls every limit that is reached, those of a minute above all.
+_USED_UP = "resource_exhausted"
 _CAPS = frozenset({"max_tokens", "max_completion_tokens"})
 #: What holds the row's text: a complaint about it is about the row.
 _CONTENT_PARAM = re.compile(r"(?:messages|prompt|input|input_tokens|content)(?![A-Za-z_])")
@@ -201,12 +203,19 @@ def _by_text(status: int, error: ErrorBody) -> Meaning | None:
         return _FILTERED
     if status == HTTPStatus.TOO_MANY_REQUESTS and _REQUEST_TOO_LARGE_TEXT.match(error.message):
         return _TOO_LARGE  # one request beyond a minute's limit: no wait will mend it
-    if status in (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS) and _NO_CREDIT_TEXT.match(
-        error.message
+    if (
+        status in (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+        and not _passes(error)
+        and _NO_CREDIT_TEXT.match(error.message)
     ):
         return _NO_CREDIT
     too_long = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and _TOO_LONG_TEXT.search(error.message)
     return _TOO_LONG if too_long else None
+
+
+def _passes(error: ErrorBody) -> bool:
+    """Tell a used-up minute from a used-up account: Gemini says "you exceeded your current quota" to both."""
+    return error.retry_delay is not None or any(code.lower() == _USED_UP for code in error.codes)
 
 
 def _without_body(status: int) -> Meaning:

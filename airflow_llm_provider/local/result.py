@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,10 +99,9 @@ def readable_log(records: str, lines: int = 12) -> str:
     return "\n".join(told[-lines:])
 
 
-def _cell(value: Any) -> str:
-    text = " ".join(str("" if value is None else value).split())
-    # Text from the dataset is no markup: a description may hold [brackets].
-    return text.replace("[", "\\[")
+def _cell(value: Any) -> Text:
+    # Text from the dataset is no markup: a description may hold [brackets], and backslashes before them.
+    return Text(" ".join(str("" if value is None else value).split()))
 
 
 def _text(table: Table) -> str:

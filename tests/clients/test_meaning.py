@@ -19,6 +19,14 @@ def refusal(status, body, headers=None, *, secrets=()) -> CallError:
     return refused(status, headers or {}, raw, now=NOW, redact=Redactor(*secrets))
 
 
+def gemini(what, delay):
+    details = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": what}]}]
+    if delay is not None:
+        details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay})
+    said = "You exceeded your current quota, please check your plan and billing details."
+    return [{"error": {"code": 429, "message": said, "status": "RESOURCE_EXHAUSTED", "details": details}}]
+
+
 def openai(message="Something.", *, code=None, param=None, kind="invalid_request_error"):
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -175,6 +183,9 @@ KINDS = [
     (429, {"error": {"code": "insufficient_quota"}}, FailureKind.QUOTA),
     (429, openai(kind="insufficient_quota"), FailureKind.QUOTA),
     (403, openai("You exceeded your current quota, please check your plan"), FailureKind.QUOTA),
+    # Gemini says so of a minute's limit, with and without the time that is left of it.
+    (429, gemini("PerMinute", "26s"), FailureKind.RATE_LIMITED),
+    (429, gemini("PerDay", None), FailureKind.RATE_LIMITED),
     (402, {"error": {"code": 402, "message": "Insufficient credits"}}, FailureKind.QUOTA),
     (
         402,
@@ -357,8 +368,7 @@ class TestRefused:
         error = refusal(429, b"", exhausted)
         assert error.retry_after == 360
         assert error.rate.reset_requests == 0.017
-        gemini = [{"error": {"code": 429, "message": "quota", "details": [{"retryDelay": "34s"}]}}]
-        assert refusal(429, gemini).retry_after == 34
+        assert refusal(429, gemini("PerMinute", "34s")).retry_after == 34
         assert refusal(429, b"", {"retry-after": "nonsense"}).retry_after is None
 
     def test_carries_the_request_id(self):

@@ -49,6 +49,11 @@ class TestResultTable:
         assert lines[2].startswith("[bold]a")
         assert "…" in lines[2]
 
+    def test_backslashes_before_brackets_are_shown_as_they_are(self) -> None:
+        text = result_table([{"name": value} for value in (r"a \[/foo] b", r"\[bold]c")], ["name"])
+        assert r"a \[/foo] b" in text
+        assert r"\[bold]c" in text
+
     def test_what_is_left_out_is_counted(self) -> None:
         text = result_table([{"name": str(number)} for number in range(40)], ["name"])
         assert "… 28 more" in text
