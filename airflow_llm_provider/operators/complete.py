@@ -223,7 +223,7 @@ class CompleteShardOperator(BaseOperator):
     def _tell_failure(self, state: ShardState) -> None:
         self.log.error(
             "The shard %s: rows: %s; errors: %s. Every answer received is kept, the next try asks only for the rest",
-            "was interrupted" if state.status == "interrupted" else "failed",
+            "was interrupted" if state.status == "interrupted" else "did not finish",
             _counts(state.rows_by_status),
             _counts(state.errors),
         )
