@@ -219,7 +219,7 @@ class TestEcho:
 
 
 class TestEveryRow:
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_ends_exactly_once_whatever_happens_on_the_way(self, job, tmp_path_factory, data):
         job.folder = folder = tmp_path_factory.mktemp("run")
