@@ -4,8 +4,7 @@ import json
 import pytest
 
 from benchmarks import child, report
-
-NAMES = ("engine", "kill", "limits", "limits_unknown", "memory", "merge", "outage", "split")
+from benchmarks.__main__ import NAMES
 
 
 @pytest.fixture
