@@ -288,7 +288,7 @@ class TestLogs:
     ) -> None:
         caplog.set_level(logging.INFO)
         fresh.server.script(Rule(contains="ticket 3", answer="half an", finish_reason="length"))
-        fresh.run()
+        fresh.run(split_options=SplitOptions(max_rows_per_shard=3))
         known = {shape(message) for message in caplog.messages}
         quoted = [
             line
