@@ -147,10 +147,6 @@ function steps.delay(slot, later, tokens)
   return {}
 end
 
-function steps.overtaken(made)
-  return { (h[PAUSE_BEGAN] >= made or h[HALT_AT] >= made) and '1' or '0' }
-end
-
 function steps.refuse(max_requests, max_tokens, learns, granted_at, seconds)
   max_requests = limits(max_requests, max_tokens, learns)
   local known_rate = max_requests < UNLIMITED and max_requests / span or UNLIMITED
@@ -198,9 +194,11 @@ function steps.halt(kind)
 end
 
 load()
-local answers = { exact(now) }
+local answers = { exact(now), '' }
 for _, op in ipairs(call.ops) do
   table.insert(answers, steps[op[1]](unpack(op, 2)))
 end
 save()
+-- When the last pause or halt began: it overtakes every grant made before.
+answers[2] = exact(math.max(h[PAUSE_BEGAN], h[HALT_AT]))
 return answers

@@ -3,7 +3,8 @@
 --
 -- KEYS[1] is a string of little-endian doubles laid out as in engine/limits/state.py, whose names and constants are
 -- put before this text. ARGV[1] is JSON: window, now (false: the server's time), seen (the server's time when this
--- sender last heard from it; 0: never), ops (lists of a name and its arguments). Returns the time and one list an op.
+-- sender last heard from it; 0: never), ops (lists of a name and its arguments). Returns the time, when the last pause or
+-- halt began, and one list an op.
 
 local key = KEYS[1]
 local call = cjson.decode(ARGV[1])

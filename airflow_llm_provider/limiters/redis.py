@@ -30,6 +30,8 @@ _TIMEOUT = 5.0
 _PATIENCE = 15.0
 #: Seconds between attempts.
 _RETRY = 0.25
+#: Seconds for which an answer tells whether there is a pause.
+_FRESH = 0.05
 #: Corrections that are put off until the next call: no more than this many, no longer than these seconds.
 _MOST_PUT_OFF = 32
 _LONGEST_PUT_OFF = 0.25
@@ -103,6 +105,8 @@ class RedisBackend:
         self._patience = patience
         self._now = now
         self._seen = 0.0
+        self._heard = 0.0
+        self._interrupted = -math.inf
         self._put_off: list[list[Any]] = []
         self._put_off_since = 0.0
         self._asked: list[tuple[list[Any], asyncio.Future[tuple[float, list[Any]]]]] = []
@@ -124,10 +128,15 @@ class RedisBackend:
         """Undo a grant, with the next call."""
         await self._put(["give_back", grant.slot, grant.tokens, grant.made])
 
-    async def overtaken(self, grant: Grant) -> tuple[bool, float]:
-        """Tell whether a pause or a halt began after the grant was made."""
-        now, (overtaken,) = await self._call(["overtaken", grant.made])
-        return overtaken == b"1", now
+    def now(self) -> float:
+        """Return the server's time, reckoned from its last answer."""
+        return self._now() if self._now else self._seen + time.monotonic() - self._heard
+
+    async def overtaken(self, grant: Grant) -> bool:
+        """Tell whether a pause or a halt began after the grant was made: by the last answer, if it is fresh."""
+        if self._now or time.monotonic() - self._heard > _FRESH:
+            await self._call([])
+        return self._interrupted >= grant.made
 
     async def delay(self, grant: Grant, now: float) -> Grant:
         """Write a grant down where its request really goes out, with the next call."""
@@ -221,7 +230,7 @@ class RedisBackend:
                 "ops": steps,
             }
             try:
-                now, *answers = await self._run(keys=[self._key], args=[json.dumps(call)])
+                now, interrupted, *answers = await self._run(keys=[self._key], args=[json.dumps(call)])
             except (self._errors.AuthenticationError, self._errors.AuthorizationError) as error:
                 raise LLMStateError(
                     f"The shared limiter at {self._place} refuses our user or password: mend limiter_url"
@@ -237,7 +246,8 @@ class RedisBackend:
                 steps = [step for step in steps if not _gives(step)]
                 await asyncio.sleep(_RETRY)
             else:
-                self._seen = float(now)
+                self._seen, self._heard = float(now), time.monotonic()
+                self._interrupted = float(interrupted)
                 return self._seen, answers
 
 

@@ -40,12 +40,14 @@ class TestFourProcesses:
         limits = {"requests_per_minute": 3000, "tokens_per_minute": 300_000}  # 100 and 10,000 a window
         processes = [start(url, seconds=4, in_flight=8, limits=limits) for _ in range(4)]
         sent = sent_by(processes)
-        seconds = sent[-1][0] - sent[0][0]
-        assert most_in_a_window([(at, 1) for at, _ in sent], WINDOW) <= 100
+        requests, tokens = (
+            most_in_a_window([(at, 1) for at, _ in sent], WINDOW),
+            most_in_a_window(sent, WINDOW),
+        )
+        assert requests <= 100
         # Answers are longer than expected now and then; over the hundred of a window that evens out but for 3 %.
-        assert most_in_a_window(sent, WINDOW) <= 10_000 * 1.03
-        used = max(len(sent) / 50, sum(tokens for _, tokens in sent) / 5_000)
-        assert used >= 0.85 * (seconds - 0.5)
+        assert tokens <= 10_000 * 1.03
+        assert max(requests / 100, tokens / 10_000) >= 0.9
 
     def test_a_killed_process_holds_up_nobody(self, url):
         limits = {"requests_per_minute": 3000}
@@ -54,6 +56,5 @@ class TestFourProcesses:
         processes[0].send_signal(signal.SIGKILL)
         processes[0].communicate()
         sent = [(at, 1) for at, _ in sent_by(processes[1:])]
-        last = sent[-1][0]
-        assert most_in_a_window(sent, WINDOW) <= 100
-        assert len([at for at, _ in sent if at > last - 1.0]) >= 30
+        assert 90 <= most_in_a_window(sent, WINDOW) <= 100
+        assert len([at for at, _ in sent if at > sent[-1][0] - 1.0]) >= 25

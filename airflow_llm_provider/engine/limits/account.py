@@ -95,12 +95,8 @@ class AccountLimiter:
         ticket = _ticket(reservation)
         grant = ticket.grant
         if grant is not None:
-            overtaken, now = await self._backend.overtaken(grant)
-            if not overtaken:
-                if now > grant.at + self._terms.window / SLOTS:
-                    ticket.grant = ticket.last = await self._backend.delay(grant, now)
-                rest = grant.at - now
-                return rest if rest > _NEGLIGIBLE else 0.0
+            if not await self._backend.overtaken(grant):
+                return await self._rest(ticket, grant)
             await self.cancel(reservation)
         return await self._fund(ticket, reservation.cost)
 
@@ -165,8 +161,15 @@ class AccountLimiter:
         self._since = min(self._since, grant.made)
         ticket.grant = ticket.last = grant
         self._output.sent()
-        wait = grant.at - grant.made
-        return wait if wait > _NEGLIGIBLE else 0.0
+        return await self._rest(ticket, grant)
+
+    async def _rest(self, ticket: _Ticket, grant: Grant) -> float:
+        """Return the seconds until the request may go out; one that is late already is written down as such."""
+        now = self._backend.now()
+        if now > grant.at + self._terms.window / SLOTS:
+            ticket.grant = ticket.last = await self._backend.delay(grant, now)
+        rest = grant.at - now
+        return rest if rest > _NEGLIGIBLE else 0.0
 
     async def _take(self, costs: Sequence[Cost], horizon: float) -> Sequence[Answer]:
         wanted = [(self._tokens(cost), self._least(cost)) for cost in costs]

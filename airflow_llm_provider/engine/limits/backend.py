@@ -41,8 +41,12 @@ class Backend(Protocol):
         """Run :func:`~airflow_llm_provider.engine.limits.bucket.give_back`."""
         ...
 
-    async def overtaken(self, grant: Grant) -> tuple[bool, float]:
-        """Tell whether a pause or a halt began after the grant was made, and the time."""
+    def now(self) -> float:
+        """Return the backend's time, as well as it is known here."""
+        ...
+
+    async def overtaken(self, grant: Grant) -> bool:
+        """Tell whether a pause or a halt began after the grant was made."""
         ...
 
     async def delay(self, grant: Grant, now: float) -> Grant:
@@ -124,9 +128,13 @@ class LocalBackend:
         """Undo a grant."""
         await self._run(lambda state: bucket.give_back(state, grant.slot, grant.tokens, grant.made))
 
-    async def overtaken(self, grant: Grant) -> tuple[bool, float]:
+    def now(self) -> float:
+        """Return the time."""
+        return self._now()
+
+    async def overtaken(self, grant: Grant) -> bool:
         """Look, without a lock: a pause that begins at this very moment is one that the request just missed."""
-        return bucket.is_overtaken(self._store.peek(), grant.made), self._now()
+        return bucket.is_overtaken(self._store.peek(), grant.made)
 
     async def delay(self, grant: Grant, now: float) -> Grant:
         """Write a grant down where its request really goes out."""
