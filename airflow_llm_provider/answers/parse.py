@@ -12,8 +12,10 @@ import orjson
 
 from airflow_llm_provider.prompt import clean_text
 
-#: The whole answer as one Markdown fence.
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})[ \t]*[\w+.-]*[ \t]*\n?(.*?)\n?[ \t]*\1\s*", re.DOTALL)
+#: Fewest marks of a Markdown fence.
+_FENCE_MARKS = 3
+#: What stands on the line on which a fence opens. Possessive, so that no run of blanks is ever tried in several ways.
+_FENCE_LABEL = re.compile(r"[ \t]*+[\w+.-]*+[ \t]*+\n?")
 #: Repairing takes time that grows faster than the text; no answer that a person asked for is longer.
 _LONGEST_REPAIR = 32_000
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false"}
@@ -32,8 +34,7 @@ def parse_answer(text: str, *, salvage: bool = True) -> dict[str, Any]:
         A mended object that lost or gained a letter is not accepted, so that nothing is made up.
     :raises MalformedJSONError: when there is none.
     """
-    fenced = _FENCE.fullmatch(text) if "```" in text or "~~~" in text else None
-    inner = text if fenced is None else fenced[2]
+    inner = _without_fence(text)
     try:
         value = _loads(inner)
     except ValueError:
@@ -43,6 +44,22 @@ def parse_answer(text: str, *, salvage: bool = True) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MalformedJSONError("is JSON, but no object")
     return value
+
+
+def _without_fence(text: str) -> str:
+    """Return what stands in a Markdown fence around the whole text, or the text when there is none.
+
+    In time that grows with the text and no faster: models are known to end in blanks without end.
+    """
+    whole = text.strip()
+    mark = whole[:1]
+    if mark not in ("`", "~") or not whole.endswith(mark * _FENCE_MARKS):
+        return text
+    inside = whole.lstrip(mark)
+    if len(whole) - len(inside) < _FENCE_MARKS or not inside:
+        return text
+    label = _FENCE_LABEL.match(inside)
+    return inside[label.end() if label else 0 :].rstrip(mark)
 
 
 def _loads(text: str) -> Any:

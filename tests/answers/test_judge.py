@@ -122,6 +122,18 @@ class TestSchema:
     def test_E6_a_fence_around_the_whole_answer_is_taken_off(self, text):
         assert judge(text).answer == {"label": "pos"}
 
+    @pytest.mark.parametrize("begun", ["```", "```json", '```json\n{"label":', "~~~"])
+    @pytest.mark.parametrize("run", [" ", "\t", "\n", "a", "`"])
+    @pytest.mark.parametrize("finish_reason", ["stop", "length"])
+    def test_a_fence_that_never_closes_takes_no_time(self, begun, run, finish_reason):
+        began = time.process_time()
+        judged = judge(begun + run * 16_000, finish_reason=finish_reason)
+        # As a regular expression would have it, hours.
+        assert time.process_time() - began < 1
+        assert judged.status is (
+            RowStatus.TRUNCATED if finish_reason == "length" else RowStatus.INVALID_OUTPUT
+        )
+
     def test_E6_backticks_inside_are_content(self):
         schema = {"type": "object", "properties": {"code": {"type": "string"}}}
         assert judge('```json\n{"code":"```x```"}\n```', schema).answer == {"code": "```x```"}
