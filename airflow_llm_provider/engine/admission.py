@@ -189,7 +189,7 @@ class Admission:
                 earlier.withdraw(request, now=now)
             if len(passed) < len(lane.gates):
                 return self._held_by_lane(lane, passage, now, too_small)
-            if self._routing.avoids(lane):
+            if self._routing.avoids(lane, too_small):
                 return None
             if passage.stop is not None:
                 raise passage.stop

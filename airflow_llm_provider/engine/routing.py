@@ -62,9 +62,11 @@ class Routing:
             for other in self._candidates(excluded)
         )
 
-    def avoids(self, lane: Lane) -> bool:
+    def avoids(self, lane: Lane, excluded: Collection[Lane] = ()) -> bool:
         """Tell whether a fallback is to be used instead of ``lane``."""
-        return not lane.route.fallback and self._wants_fallback() and any(map(_alive, self._second))
+        if lane.route.fallback or not self._wants_fallback():
+            return False
+        return any(other.lost is None and other not in excluded for other in self._second)
 
     def lose(self, lane: Lane, error: LLMError) -> LLMError | None:
         """Send nothing on ``lane`` any more; return what to raise when no other is left.

@@ -261,6 +261,14 @@ class TestFallback:
         assert 50 <= run.accounts["a"] <= 70
         assert gate.spent.cost_usd <= 1.0
 
+    def test_that_cannot_take_the_request_at_all_is_no_way_out(self):
+        run = Run(rows=400)
+        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook())
+        small = run.route("b", fallback=True, limits=RateLimits(tokens_per_minute=10))
+        error = run.go(run.route("a"), small, gates=[gate], prefer_fallback=lambda: gate.fallback)
+        assert isinstance(error, LLMBudgetError)
+        assert run.clients["b"].calls == []
+
     def test_I7_and_the_run_stops_when_that_is_too_dear_as_well(self):
         run = Run(rows=400)
         gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook())
