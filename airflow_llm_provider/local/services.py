@@ -133,8 +133,13 @@ class ServiceSet:
 
     def _forget(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
+            # It may just have started something that its status does not tell of yet: ask first, so that it cleans up.
+            process.terminate()
+        try:
+            process.wait(_grace(self.folder) + 5.0)
+        except subprocess.TimeoutExpired:
             process.kill()
-        process.wait()
+            process.wait()
         if process.stdin is not None:
             process.stdin.close()
         self._process = None

@@ -105,6 +105,8 @@ class _Supervisor:
 
     def run(self) -> int:
         """Run the plan until it is stopped or a command ends too early, and return the exit code."""
+        # Before the first command: who knows of no supervisor can only kill it, and leaves what it has started.
+        self._write("preparing")
         ended = self._prepare()
         if ended is None and not self._stop:
             services = {name: self._spawn(name, argv) for name, argv in self._plan.services.items()}
@@ -123,7 +125,6 @@ class _Supervisor:
 
     def _prepare(self) -> tuple[str, int] | None:
         for name, argv in self._plan.prepare.items():
-            self._write("preparing")
             ended = self._wait_for(any_of={self._spawn(name, argv)})
             if ended is None or ended[1] != 0:
                 return ended

@@ -53,6 +53,18 @@ def start(services: ServiceSet, *, keep: bool = False, grace: float = 5.0, **com
 
 
 class TestServiceSet:
+    def test_the_supervisor_is_known_before_it_starts_anything(self, services: ServiceSet) -> None:
+        start(services, absent=["/nowhere/to/be/found"])
+        with pytest.raises(StartError, match="the service is not running"):
+            services.wait_until(lambda: True, timeout=20, what="the service")
+        assert services.status is not None
+        assert services.status.state == "preparing"
+
+    def test_what_is_stopped_as_soon_as_it_starts_leaves_nothing(self, services: ServiceSet) -> None:
+        start(services, parent=python("import time; time.sleep(60)"))
+        services.stop()
+        assert services.processes() == []
+
     def test_a_forked_grandchild_in_its_own_group_ends_too(
         self, services: ServiceSet, tmp_path: Path
     ) -> None:
