@@ -37,7 +37,9 @@ def coming_back_later(context: Context, log: logging.Logger) -> Iterator[None]:
         if at is None:
             raise
         log.warning(
-            "%s. The task gives its slots back and goes on at %s", error, at.isoformat(timespec="seconds")
+            "%s. The task gives its slots back and goes on at %s",
+            str(error).rstrip("."),
+            at.isoformat(timespec="seconds"),
         )
         raise AirflowRescheduleException(at) from error  # type: ignore[no-untyped-call]
 
