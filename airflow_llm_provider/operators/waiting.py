@@ -28,7 +28,7 @@ _PATIENCE = dt.timedelta(days=1)
 def coming_back_later(context: Context, log: logging.Logger) -> Iterator[None]:
     """Put the task off when it is to wait for long, as sensors do: no retry is used up, no slot held.
 
-    Only a mapped task: for others, older Airflow does not look at the time and starts them again at once.
+    Only a mapped task: Airflow looks at the time of sensors and of mapped tasks in every version.
     """
     try:
         yield
