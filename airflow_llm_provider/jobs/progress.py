@@ -52,6 +52,7 @@ class ProgressLog:
         self._failed = 0
         self._tokens = 0
         self._waited = self._waits = False
+        self._told_at, self._told_waited = self._began, 0.0
 
     def on_event(self, event: Event) -> None:
         """Take note of one event."""
@@ -110,8 +111,15 @@ class ProgressLog:
         else:
             self._log.warning("%s: %s does not answer: asking it once in a while", self._label, what)
 
-    def tell(self) -> None:
-        """Write one progress line."""
+    def tell(self, waited: float = 0.0) -> None:
+        """Write one progress line.
+
+        :param waited: seconds that rows, taken together, have waited so far for limits and the like.
+        """
+        now = self._clock.monotonic()
+        # At least one row waited all the time since the last line.
+        waiting = waited - self._told_waited > max(now - self._told_at, 1.0)
+        self._told_at, self._told_waited = now, waited
         self._waits, self._waited = self._waits and self._waited, False
         seconds = max(self._clock.monotonic() - self._began, 1e-9)
         asked = self._succeeded + self._failed
@@ -119,7 +127,7 @@ class ProgressLog:
         left = self._rows - done
         eta = "?" if not asked else _duration(left * seconds / asked)
         self._log.info(
-            "%s: %s of %s rows done (%s ok, %s without an answer, %s reused), %.0f tokens/s, %s left",
+            "%s: %s of %s rows done (%s ok, %s without an answer, %s reused), %.0f tokens/s, %s left%s",
             self._label,
             f"{done:,}",
             f"{self._rows:,}",
@@ -128,6 +136,7 @@ class ProgressLog:
             f"{self._reused:,}",
             self._tokens / seconds,
             eta,
+            ", held back by the account's limits or an endpoint that does not answer" if waiting else "",
         )
 
 

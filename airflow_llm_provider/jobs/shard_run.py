@@ -129,7 +129,8 @@ class ShardRun:
             await self._run()
             self._status = "success"
         except BaseException as error:
-            self._message = str(error) or type(error).__name__
+            # The text of an error that is not ours may quote a row, and this goes into XCom.
+            self._message = str(error) if isinstance(error, LLMError) else type(error).__name__
             raise
         finally:
             self._seconds = self._clock.monotonic() - self._began
@@ -283,7 +284,7 @@ class ShardRun:
         self._engine = engine
         if self._stop_reason is not None:
             engine.stop(self._stop_reason)
-        teller = asyncio.create_task(self._tell(progress))
+        teller = asyncio.create_task(self._tell(engine, progress))
         try:
             await engine.run(questions, keeper.keep, total=questions.pending)
         finally:
@@ -292,7 +293,7 @@ class ShardRun:
                 await teller
             progress.tell()
 
-    async def _tell(self, progress: ProgressLog) -> None:
+    async def _tell(self, engine: Engine, progress: ProgressLog) -> None:
         while True:
             await self._clock.sleep(self._options.progress_interval)
-            progress.tell()
+            progress.tell(engine.report.waited_seconds)

@@ -56,9 +56,9 @@ def check_shard(outcomes: Sequence[Outcome], *, asked: int, threshold: float | N
         raise LLMRetryableError(
             f"none of the {asked:,} rows asked got an answer ({_kinds(outcomes)}); try again later"
         )
-    if threshold is not None and candidates and failed / len(outcomes) > threshold:
+    if threshold is not None and candidates and failed / candidates > threshold:
         raise LLMFailureThresholdError(
-            f"{failed:,} of {len(outcomes):,} rows ({failed / len(outcomes):.1%}) have no answer ({_kinds(outcomes)}), more "
+            f"{failed:,} of {candidates:,} rows ({failed / candidates:.1%}) have no answer ({_kinds(outcomes)}), more "
             f"than the failure_threshold of {threshold:.1%}; answers are kept. Mend what the codes name and clear the "
             "task, or raise the threshold",
             asks_again=_asks_again(outcomes),
@@ -77,9 +77,10 @@ def check_run(summary: RunSummary, threshold: float | None) -> None:
     :raises LLMFailureThresholdError: more rows than the threshold allows have no answer.
     """
     failed = failed_rows(summary.rows_by_status.items())
-    if threshold is not None and summary.rows and failed / summary.rows > threshold:
+    candidates = summary.rows - summary.rows_by_status.get(RowStatus.EMPTY_INPUT, 0)
+    if threshold is not None and candidates and failed / candidates > threshold:
         raise LLMFailureThresholdError(
-            f"{failed:,} of {summary.rows:,} rows ({failed / summary.rows:.1%}) have no answer, more than the "
+            f"{failed:,} of {candidates:,} rows ({failed / candidates:.1%}) have no answer, more than the "
             f"failure_threshold of {threshold:.1%}. The output was written, rows without an answer are in "
             f"{summary.rejects}. Mend what the errors name and clear the shards, or raise the threshold"
         )

@@ -124,6 +124,7 @@ class TestLimits:
         several.go(several.account("a", limits={"requests_per_minute": 60}))
         state = several.run.state
         assert state.waited_seconds > state.seconds > 50
+        assert any("held back by the account's limits" in line for line in caplog.messages)
 
     def test_C6_a_request_beyond_the_limit_ends_its_row_alone(self, several):
         several.job.write(["short", "long " * 400])
