@@ -116,6 +116,14 @@ class OutputColumns:
                 f"metadata_prefix is {self._spec.metadata_prefix!r}: {RESERVED_PREFIX!r} is kept for this package; "
                 "give another, such as 'llm_'"
             )
+        seen: dict[str, str] = {}
+        for field in self.answer:
+            first = seen.setdefault(field.name.casefold(), field.name)
+            if first != field.name:
+                raise LLMInputError(
+                    f"the answer columns {_listed([first, field.name])} differ in case only, which most readers do not "
+                    "tell apart: give the spec other property names"
+                )
         ours = {self.metadata_name(name).casefold() for name, _ in METADATA} | {
             self.metadata_name("text").casefold()
         }

@@ -133,6 +133,11 @@ class TestOutputColumns:
                 [],
                 r"'llm_model'.*property names",
             ),
+            (
+                {"output_schema": {"type": "object", "properties": {"Label": {}, "x": {}, "label": {}}}},
+                [],
+                r"'Label', 'label' differ in case only",
+            ),
         ],
     )
     def test_two_columns_never_share_a_name(self, changes, input_columns, message):
