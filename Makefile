@@ -13,7 +13,7 @@ help:
 	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
 	@echo "make up     the same Airflow left running with its UI; make down stops it"
 	@echo "make test   install, lint, type-check and run every test"
-	@echo "make soak   the long tests"
+	@echo "make soak   every benchmark at its full size; minutes"
 
 install: $(VENV)/.installed
 
@@ -52,8 +52,9 @@ test: lint test-only
 test-only: install
 	$(BIN)/pytest $(PYTEST_ARGS)
 
+# Every claim at its full size, kills and outages among them: minutes. Run before a release.
 soak: install
-	$(BIN)/pytest tests/soak --override-ini testpaths=tests/soak $(PYTEST_ARGS)
+	$(BIN)/python -m benchmarks
 
 # Newest versions of everything, for every supported Python; no URLs.
 constraints: install

@@ -21,6 +21,7 @@ from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.report import EngineReport
+from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
 from airflow_llm_provider.jobs.duplicates import followers, wants_one_answer

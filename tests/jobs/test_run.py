@@ -274,3 +274,27 @@ class TestRunDataset:
             return run_dataset(job.spec, job.source, job.destination, base_url=scripted_server.base_url)
 
         assert asyncio.run(cell()).succeeded == 12
+
+
+class TestBlankRows:
+    def test_do_not_soften_the_failure_threshold(self, job):
+        job.write([None] * 90 + [f"row {n}" for n in range(10)])
+        job.answer = lambda call: (
+            CallError(FailureKind.ROW, "rejected", "no")
+            if call.body["messages"][-1]["content"] in {f"row {n}" for n in range(0, 10, 2)}
+            else "yes"
+        )
+        with pytest.raises(LLMFailureThresholdError, match=r"5 of 10 rows \(50.0%\)"):
+            job.run(complete={"failure_threshold": 0.1})
+
+    def test_do_not_soften_the_threshold_of_the_run(self, job):
+        job.write([None] * 90 + [f"row {n}" for n in range(10)])
+        job.answer = lambda call: (
+            CallError(FailureKind.ROW, "rejected", "no")
+            if call.body["messages"][-1]["content"] == "row 1"
+            else "yes"
+        )
+        result = job.split()
+        job.shard_run(result.references[0]).run()
+        with pytest.raises(LLMFailureThresholdError, match=r"1 of 10 rows \(10.0%\)"):
+            merge(result.plan_uri, failure_threshold=0.05)
