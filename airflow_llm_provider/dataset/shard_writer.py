@@ -22,6 +22,8 @@ _GROUP_ROWS = 1 << 14
 _GROUP_BYTES = 16 << 20
 #: Shards up to this size are written in threads.
 _BYTES_IN_MEMORY = 8 << 20
+#: Threads that encode: more would keep more memory, and a worker has few cores to spare.
+_ENCODERS = 2
 #: Shards that are written at the same time: each takes milliseconds of waiting for a sync or a PUT.
 _AT_ONCE = 8
 
@@ -35,8 +37,9 @@ class ShardWriter:
     def __init__(self, layout: Layout, schema: pa.Schema) -> None:
         self._layout = layout
         self._schema = schema
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="llm-shards")
-        self._pending: deque[Future[None]] = deque()
+        self._encoders = ThreadPoolExecutor(_ENCODERS, thread_name_prefix="llm-encode")
+        self._writers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="llm-shards")
+        self._pending: deque[Future[Future[None]]] = deque()
 
     def write(self, shard_id: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Write one shard in the place of an older one.
@@ -52,15 +55,16 @@ class ShardWriter:
                 # A large one goes through piece by piece, so that memory does not depend on the size of shards.
                 self._write(shard_id, chain(begun, rest))
                 return
-        self._pending.append(self._pool.submit(self._write_whole, shard_id, begun))
+        self._pending.append(self._encoders.submit(self._write_whole, shard_id, begun))
         while len(self._pending) > _AT_ONCE:
-            self._pending.popleft().result()
+            self._pending.popleft().result().result()
 
-    def _write_whole(self, shard_id: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Encode in memory, outside of the interpreter, and write once."""
+    def _write_whole(self, shard_id: str, batches: Iterable[pa.RecordBatch]) -> Future[None]:
+        """Encode in memory, outside of the interpreter, and let another thread wait for the storage."""
         buffer = pa.BufferOutputStream()
         self._encode(buffer, batches)
-        self._layout.storage.write_bytes(self._layout.shard(shard_id), buffer.getvalue().to_pybytes())
+        data = buffer.getvalue().to_pybytes()
+        return self._writers.submit(self._layout.storage.write_bytes, self._layout.shard(shard_id), data)
 
     def _write(self, shard_id: str, batches: Iterable[pa.RecordBatch]) -> None:
         with self._layout.storage.create(self._layout.shard(shard_id)) as file:
@@ -85,7 +89,9 @@ class ShardWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True)
+        # Encoders first: they hand on to the writers.
+        self._encoders.shutdown(wait=True)
+        self._writers.shutdown(wait=True)
         if error is None:
             for pending in self._pending:
-                pending.result()
+                pending.result().result()
