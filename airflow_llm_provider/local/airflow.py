@@ -207,6 +207,7 @@ class LocalAirflow:
     def _healthy(self, client: AirflowClient) -> bool:
         try:
             health = client.health()
+            client.execution_health()
         except ApiError:
             return False
         wanted = ["metadatabase", "scheduler", "dag_processor", *(["triggerer"] if self._triggerer else [])]

@@ -161,6 +161,8 @@ def _options(settings: AirflowSettings, secrets: Secrets) -> dict[str, dict[str,
         "workers": {
             # How soon a running task learns that it was cleared or marked failed.
             "min_heartbeat_interval": "1",
+            # A task gives up after five calls that take longer, and a busy machine is slow but not broken.
+            "execution_api_timeout": "30",
         },
         "dag_processor": {
             "refresh_interval": str(max(1, round(settings.parse_interval))),

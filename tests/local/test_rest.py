@@ -49,6 +49,10 @@ class TestTransport:
         assert [request.url.path for request in server.requests].count("/auth/token") == 1
         assert server.requests[-1].headers["authorization"] == "Bearer one"
 
+    def test_the_api_of_running_tasks_lies_beside(self, server: Server, client: AirflowClient) -> None:
+        server.answers["GET /execution/health"] = {"status": "healthy"}
+        assert client.execution_health() == {"status": "healthy"}
+
     def test_a_stale_token_is_replaced_once(self, server: Server, client: AirflowClient) -> None:
         tokens = iter(["old", "new"])
         server.answers["GET /auth/token"] = lambda _: {"access_token": next(tokens)}

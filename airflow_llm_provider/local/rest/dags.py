@@ -25,6 +25,11 @@ class DagCalls(TaskCalls):
         health: dict[str, Any] = self.call("GET", "/monitor/health")
         return health
 
+    def execution_health(self) -> dict[str, Any]:
+        """Ask the API of running tasks, which makes itself ready at the first call ever: seconds of silence."""
+        health: dict[str, Any] = self._http.call("GET", "/execution/health")
+        return health
+
     def import_errors(self) -> dict[str, str]:
         """Return the stack trace of every DAG file that does not import."""
         errors = self._http.pages("/api/v2/importErrors", "import_errors")
