@@ -29,11 +29,9 @@ _POLL_SECONDS = 0.01
 _SETTLED_SECONDS = 10.0
 
 
-def ours(*, rows: int, base_url: str, destination: str) -> dict[str, Any]:
+def ours(*, rows: int, base_url: str, folder: str) -> dict[str, Any]:
     """Run the job, or the rest of it."""
-    summary = tickets.run(
-        rows, destination=destination, base_url=base_url, api_key="none", concurrency=CONCURRENCY
-    )
+    summary = tickets.run(rows, folder=folder, base_url=base_url, api_key="none", concurrency=CONCURRENCY)
     return {"succeeded": summary.rows_by_status.get("success", 0), "reused": summary.reused}
 
 
@@ -110,9 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for run in range(runs):
         rng = random.Random(run)  # noqa: S311 -- where to kill, not a secret
         points = sorted(rng.sample(range(1, rows), kills))
-        with TemporaryDirectory(prefix="killed-") as destination:
-            twice = kill_and_finish("benchmarks.kill:ours", points, rows=rows, destination=destination)
-            found.append({"points": points, "paid_twice": twice, **_output(rows, destination)})
+        with TemporaryDirectory(prefix="killed-") as folder:
+            twice = kill_and_finish("benchmarks.kill:ours", points, rows=rows, folder=folder)
+            found.append({"points": points, "paid_twice": twice, **_output(rows, f"{folder}/output")})
     point = found[0]["points"][kills // 2]
     naive = kill_and_finish("benchmarks.bare_loop:measure", [point], rows=rows, concurrency=CONCURRENCY)
     worst = max(max(run["paid_twice"]) for run in found)

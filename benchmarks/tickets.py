@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -47,16 +45,18 @@ def warm_up(rows: int = 0) -> float:
     return taken.seconds
 
 
-def run(rows: int, *, destination: str | None = None, **options: Any) -> RunSummary:
+def run(rows: int, *, folder: str | None = None, **options: Any) -> RunSummary:
     """Label the first tickets in this process.
 
-    :param destination: where to; by default a folder that is gone afterwards.
+    What is learned about limits stays in the folder too: another server may come to the same port.
+
+    :param folder: where ``output`` goes; by default one that is gone afterwards.
     :param options: further arguments of ``run_dataset``.
     """
     from airflow_llm_provider.jobs import run_dataset  # noqa: PLC0415 -- not for those who only want the bodies
 
+    if folder is None:
+        with TemporaryDirectory(prefix="labels-") as place:
+            return run(rows, folder=place, **options)
     source = texts.short_texts(rows)
-    if destination is not None:
-        return run_dataset(SPEC, source, destination, **options)
-    with TemporaryDirectory(prefix=f"labels-{Path(source).stem}-{time.time_ns()}-") as place:
-        return run_dataset(SPEC, source, place, **options)
+    return run_dataset(SPEC, source, f"{folder}/output", limiter_url=f"file://{folder}/limits", **options)
