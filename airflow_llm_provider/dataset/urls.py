@@ -12,8 +12,10 @@ from fsspec.implementations.local import LocalFileSystem
 #: Turns a URL into a filesystem and a path on it.
 Resolver = Callable[[str], tuple[AbstractFileSystem, str]]
 
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+@")
-_QUERY = re.compile(r"(://[^\s?]+)\?\S+")
+#: In http URLs a user alone may be a token; elsewhere, as in ``s3://my_aws@bucket``, it names a connection.
+_USER_INFO = re.compile(r"(?:(?<=http://)|(?<=https://))[^/@\s]+@|(?<=://)[^/@\s]+:[^/@\s]+@")
+#: All that follows in an http URL; elsewhere not the ``?`` of a glob.
+_QUERY = re.compile(r"(https?://[^\s?]+(?=\?)|://[^\s?]+(?=\?[\w.~%-]+=))\?\S+")
 _LONGEST_REASON = 300
 
 

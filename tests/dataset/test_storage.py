@@ -227,6 +227,10 @@ class TestPublicUri:
             ("s3://key:secret@bucket/a b", "s3://***@bucket/a b"),
             ("s3://conn_id@bucket/a", "s3://conn_id@bucket/a"),
             ("https://h/x.csv?sig=abc&x=1", "https://h/x.csv"),
+            ("https://h/x.csv?b&sig=abc", "https://h/x.csv"),
+            ("https://token@h/x.csv", "https://***@h/x.csv"),
+            ("gs://b/x?generation=1", "gs://b/x"),
+            ("s3://b/m=?/ds=1/part-?.csv", "s3://b/m=?/ds=1/part-?.csv"),
             ("/local/what?.csv", "/local/what?.csv"),
         ],
     )
