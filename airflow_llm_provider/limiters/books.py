@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from airflow_llm_provider.engine.budget import MemoryBook, Spent, at_least, exceeds
 from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
 from airflow_llm_provider.limiters.file import default_directory, open_private
-from airflow_llm_provider.limiters.redis import redact
+from airflow_llm_provider.limiters.redis import as_redis, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ class RedisBook:
         self._error = redis.RedisError
         self._place = redact(url)
         self._client = redis.Redis.from_url(
-            url, socket_timeout=_REDIS_TIMEOUT, socket_connect_timeout=_REDIS_TIMEOUT
+            as_redis(url), socket_timeout=_REDIS_TIMEOUT, socket_connect_timeout=_REDIS_TIMEOUT
         )
         self._key = f"airflow-llm-book:{{{name}}}"
         self._reserve = self._client.register_script(_RESERVE)

@@ -93,13 +93,16 @@ class RedisBackend:
             ) from error
         self._errors = redis.exceptions
         self._place = redact(url)
+        self._make_client: Callable[[], Any] = lambda: redis.asyncio.Redis.from_url(
+            as_redis(url), socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
+        )
+        self._script = script()
+        self._loop: asyncio.AbstractEventLoop | None = None
         try:
-            self._client = redis.asyncio.Redis.from_url(
-                url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
-            )
+            self._client = self._make_client()
         except ValueError as error:
             raise LLMInputError(f"limiter_url {self._place} is not understood: {error}") from None
-        self._run = self._client.register_script(script())
+        self._run = self._client.register_script(self._script)
         self._key = f"airflow-llm-limits:{{{name}}}"
         self._window = window
         self._patience = patience
@@ -201,6 +204,11 @@ class RedisBackend:
 
     async def _send_all(self) -> None:
         """Send everything that has gathered, one call after the other, each with all there is."""
+        if self._loop is not asyncio.get_running_loop():
+            if self._loop is not None:  # connections belong to the loop that opened them
+                self._client = self._make_client()
+                self._run = self._client.register_script(self._script)
+            self._loop = asyncio.get_running_loop()
         while self._asked:
             asked, self._asked = self._asked, []
             put_off, self._put_off = self._put_off, []
@@ -269,6 +277,11 @@ def _gives(step: list[Any]) -> bool:
 def _undo(grant: list[bytes], now: float) -> list[Any]:
     """Return the step that gives back what nobody waits for any more."""
     return ["give_back", int(grant[2]), float(grant[3]), now]
+
+
+def as_redis(url: str) -> str:
+    """Return a ``valkey://`` URL as the client knows it."""
+    return "redis" + url.removeprefix("valkey") if url.startswith("valkey") else url
 
 
 def redact(url: str) -> str:

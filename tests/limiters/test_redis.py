@@ -221,6 +221,32 @@ class TestServerTime:
         asyncio.run(test())
 
 
+class TestLoops:
+    def test_one_limiter_serves_one_loop_after_the_other(self, redis_url):
+        limiter = new_limiter(redis_url, requests_per_minute=6000)
+
+        async def test():
+            await limiter.settle(await limiter.reserve(Cost()), Cost())
+            await limiter.aclose()
+
+        for _ in range(3):
+            asyncio.run(test())
+
+    def test_many_callers_share_few_calls_and_one_connection(self, redis_url, client):
+        before = client.info("clients")["connected_clients"]
+
+        async def test():
+            limiter = new_limiter(redis_url, requests_per_minute=6_000_000, burst=1000)
+            await limiter.reserve(Cost())
+            calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+            await asyncio.gather(*(limiter.reserve(Cost()) for _ in range(100)))
+            assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - calls <= 10
+            assert client.info("clients")["connected_clients"] <= before + 1
+            await limiter.aclose()
+
+        asyncio.run(test())
+
+
 class TestLostRedis:
     def test_is_an_error_that_passes_and_never_no_limit(self):
         async def test():
@@ -300,6 +326,14 @@ class TestForeignState:
 
 
 class TestUrl:
+    def test_may_name_valkey(self, redis_url):
+        async def test():
+            limiter = new_limiter(redis_url.replace("redis://", "valkey://"))
+            assert (await limiter.reserve(Cost())).wait == 0
+            await limiter.aclose()
+
+        asyncio.run(test())
+
     def test_is_shown_without_its_secrets(self):
         assert redact("rediss://me:secret@cache.example:6380/2?password=x") == "rediss://cache.example:6380/2"
 
