@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: Rows that are read, rendered and counted at a time.
 BATCH_ROWS = 4096
 #: Batches that wait to be counted while the next is read and rendered.
-_BATCHES_AHEAD = 2
+_BATCHES_AHEAD = 1
 
 
 def draft_split(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.readers.files import Files
 
 #: Bytes of one batch in memory.
-_BATCH_BYTES = 16 << 20
+_BATCH_BYTES = 4 << 20
 #: Rows that tell how large the rows are. The file's own statistics do not: a dictionary hides large values.
 _PROBE_ROWS = 16
 
