@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.dataset.prepared import PreparedRows
 
 #: Columns that the split adds to a shard, after the input's.
 SHARD_COLUMNS: tuple[pa.Field, ...] = (
@@ -128,6 +130,17 @@ class ShardFile:
             statuses=statuses,
             errors=errors,
         )
+
+
+def shard_arrays(prepared: PreparedRows, first_row: int, rows: int) -> list[pa.Array]:
+    """Return the columns that a shard has after the input's."""
+    statuses = [None if status is None else str(status) for status in prepared.statuses]
+    columns = (prepared.tokens, prepared.fingerprints, statuses, prepared.errors)
+    if any(len(column) != rows for column in columns):
+        raise ValueError(f"prepared {[len(column) for column in columns]} values for {rows} rows")
+    types = [field.type for field in SHARD_COLUMNS]
+    numbers = pa.array(np.arange(first_row, first_row + rows, dtype=np.int64))
+    return [numbers, *(pa.array(values, kind) for values, kind in zip(columns, types[1:], strict=True))]
 
 
 def occurrences_of(fingerprints: Iterable[bytes | None]) -> list[int]:

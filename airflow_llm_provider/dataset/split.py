@@ -27,9 +27,9 @@ from airflow_llm_provider.dataset.plan import (
 )
 from airflow_llm_provider.dataset.reuse import forget_answers
 from airflow_llm_provider.dataset.shard_writer import ShardWriter
-from airflow_llm_provider.dataset.shards import SHARD_COLUMNS
+from airflow_llm_provider.dataset.shards import SHARD_COLUMNS, shard_arrays
 from airflow_llm_provider.dataset.sizes import row_bytes
-from airflow_llm_provider.dataset.spool import Spool
+from airflow_llm_provider.dataset.spool import RowStream, Spool
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Draft:
         self._names.finish(self.shards)
 
     def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> tuple[pa.RecordBatch, Any, Any]:
-        arrays = _shard_arrays(prepared, self.rows, batch.num_rows)
+        arrays = shard_arrays(prepared, self.rows, batch.num_rows)
         sent = np.asarray(arrays[2].is_valid())
         tokens = np.where(sent, np.asarray(prepared.tokens, dtype=np.int64), 0)
         sizes = row_bytes(batch)
@@ -255,7 +255,7 @@ class Draft:
 
     def _pieces(self) -> Iterator[Iterator[pa.RecordBatch]]:
         """Yield the rows of each shard, in pieces; each must be used up before the next."""
-        rows = _Rows(iter(self._spool))
+        rows = RowStream(iter(self._spool))
         for cut in self.shards:
             yield rows.take(cut.rows)
 
@@ -274,34 +274,8 @@ class Draft:
         self.close()
 
 
-class _Rows:
-    """A stream of batches that is taken by numbers of rows."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._rest: pa.RecordBatch | None = None
-
-    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
-        while rows:
-            batch = self._rest if self._rest is not None else next(self._batches)
-            piece = batch.slice(0, rows)
-            self._rest = batch.slice(rows) if batch.num_rows > rows else None
-            rows -= piece.num_rows
-            yield piece
-
-
 def _budget(settings: SplitSettings) -> Budget:
     return Budget(tokens=settings.shard_tokens, rows=settings.max_rows, size=settings.max_bytes)
-
-
-def _shard_arrays(prepared: PreparedRows, first_row: int, rows: int) -> list[pa.Array]:
-    statuses = [None if status is None else str(status) for status in prepared.statuses]
-    columns = (prepared.tokens, prepared.fingerprints, statuses, prepared.errors)
-    if any(len(column) != rows for column in columns):
-        raise ValueError(f"prepared {[len(column) for column in columns]} values for {rows} rows")
-    types = [field.type for field in SHARD_COLUMNS]
-    numbers = pa.array(np.arange(first_row, first_row + rows, dtype=np.int64))
-    return [numbers, *(pa.array(values, kind) for values, kind in zip(columns, types[1:], strict=True))]
 
 
 def _versions() -> dict[str, str]:

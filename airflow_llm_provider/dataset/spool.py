@@ -65,3 +65,20 @@ class Spool:
         self._batches = []
         if self._file is not None:
             self._file.close()
+
+
+class RowStream:
+    """A stream of batches that is taken by numbers of rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the next rows, in pieces."""
+        while rows:
+            batch = self._rest if self._rest is not None else next(self._batches)
+            piece = batch.slice(0, rows)
+            self._rest = batch.slice(rows) if batch.num_rows > rows else None
+            rows -= piece.num_rows
+            yield piece
