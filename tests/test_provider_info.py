@@ -7,16 +7,19 @@ import sys
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
-import pytest
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 import airflow_llm_provider
 from airflow_llm_provider.get_provider_info import get_provider_info
 from airflow_llm_provider.hooks.endpoint import LLM_EXTRAS
 from airflow_llm_provider.hooks.llm import LLMHook
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def airflow(*command: str) -> Any:
@@ -92,8 +95,17 @@ class TestConnectionForm:
         assert form.standard_fields.login.hidden
         assert set(form.extra_fields or {}) == LLM_EXTRAS
 
-    def test_the_hook_describes_the_same_form_to_airflow_3_1(self) -> None:
+    def test_the_hook_describes_the_same_form_to_airflow_3_1(self, monkeypatch: pytest.MonkeyPatch) -> None:
         behaviour = LLMHook.get_ui_field_behaviour()
         assert set(behaviour) == {"hidden_fields", "relabeling", "placeholders"}
-        pytest.importorskip("wtforms", reason="Airflow 3.1's API server brings stand-ins")
+        # Airflow 3.1's API server brings stand-ins of its own where these are not installed.
+        for module, name in (
+            ("flask_appbuilder.fieldwidgets", "BS3TextFieldWidget"),
+            ("flask_babel", "lazy_gettext"),
+            ("wtforms", "StringField"),
+        ):
+            monkeypatch.setitem(
+                sys.modules, module, SimpleNamespace(**{name: lambda *values, **more: (values, more)})
+            )
+        monkeypatch.setitem(sys.modules, "flask_appbuilder", SimpleNamespace())
         assert set(LLMHook.get_connection_form_widgets()) == LLM_EXTRAS

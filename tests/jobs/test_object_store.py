@@ -165,9 +165,6 @@ class TestRunOnS3:
     def test_an_airflow_connection_says_where_and_who(
         self, source: str, s3: S3FileSystem, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pytest.importorskip(
-            "airflow.providers.amazon.aws.fs.s3", reason="needs apache-airflow-providers-amazon[s3fs]"
-        )
         for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
         extra = {"endpoint_url": endpoint, "region_name": "us-east-1"}

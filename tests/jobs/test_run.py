@@ -209,6 +209,26 @@ class TestDryRun:
         assert "cost unknown" in str(job.split(dry_run=True).estimate)
 
 
+class TestLimit:
+    def test_a_trial_asks_the_first_rows_and_the_whole_run_only_the_rest(self, job):
+        job.write(TEXTS)
+        assert job.run(limit=5, max_rows_per_shard=2).rows == 5
+        assert job.calls == TEXTS[:5]
+        assert [row["text"] for row in job.output()] == TEXTS[:5]
+        job.requests()
+        assert job.run(max_rows_per_shard=4).rows == 12
+        assert job.calls == TEXTS[5:]
+
+    def test_a_limit_beyond_the_rows_takes_them_all(self, job):
+        job.write(TEXTS)
+        assert job.split(dry_run=True, limit=10**9).estimate.rows == 12
+
+    def test_a_limit_of_nothing_is_refused(self, job):
+        job.write(TEXTS)
+        with pytest.raises(LLMInputError, match="limit is 0"):
+            job.split(limit=0)
+
+
 class TestAnsweredAlready:
     def test_says_how_many_requests_are_left_to_pay_for(self, job):
         job.write(TEXTS)

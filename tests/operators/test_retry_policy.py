@@ -14,9 +14,7 @@ from airflow_llm_provider.errors import (
     LLMSourceNotFoundError,
     LLMStateError,
 )
-from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
-
-pytestmark = pytest.mark.skipif(not RETRY_POLICIES, reason="this Airflow has no retry policies")
+from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
 
 
 def decide(error: BaseException) -> Any:

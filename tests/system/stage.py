@@ -52,6 +52,10 @@ class Run:
         """Wait until the run has ended, and return how."""
         return self.client.wait_for_run(self.dag_id, self.run_id, timeout=_SECONDS, poll=_POLL)
 
+    def state(self) -> str:
+        """The run's state now."""
+        return self.client.run_state(self.dag_id, self.run_id)
+
     def tasks(self) -> dict[tuple[str, int], TaskInstance]:
         """Every task instance by name within the group and map index."""
         found = self.client.task_instances(self.dag_id, self.run_id)
@@ -164,19 +168,23 @@ class Stage:
         run_id = self.client.trigger(dag_id, params=params, logical_date=logical_date)
         return Run(client=self.client, dag_id=dag_id, run_id=run_id, group=group)
 
-    def wait_for_requests(self, *, answered: int, in_flight: int) -> None:
+    def wait_for_requests(self, run: Run, *, answered: int, in_flight: int) -> None:
         """Wait until so many requests are answered and so many more are held by the server."""
 
         def there() -> bool:
             stats = self.server.stats()
-            return bool(stats["answered"] == answered and stats["in_flight"] == in_flight)
+            if stats["answered"] == answered and stats["in_flight"] == in_flight:
+                return True
+            # Also ends the waiting when Airflow goes before its time.
+            assert run.state() not in {"success", "failed"}, f"{self.name} has ended: {stats}"
+            return False
 
         wait_until(
             there,
             timeout=_SECONDS,
             what=f"{self.name}: not {answered} requests answered and {in_flight} in flight",
             explain=lambda: f": {self.server.stats()}",
-            poll=0.2,
+            poll=_POLL,
         )
 
     def heal(self) -> list[RecordedRequest]:
@@ -225,6 +233,6 @@ def staged(name: str, airflow: LocalAirflow, home: Path) -> Iterator[Stage]:
     """Set a stage up, with a connection whose key must not leak."""
     folder = home / name
     folder.mkdir()
-    with ScriptedServer() as server, airflow.client() as client:
+    with ScriptedServer() as server, airflow.client(timeout=120) as client:
         client.put_connection(name, conn_type="llm", host=server.base_url, password=API_KEY)
         yield Stage(name=name, airflow=airflow, client=client, folder=folder, server=server)

@@ -46,7 +46,7 @@ def interrupted_run(stage: Stage) -> tuple[Run, list[RecordedRequest], psutil.Pr
     stage.write(ROWS)
     stage.server.script(HOLD)
     run = stage.run("patient")
-    stage.wait_for_requests(answered=ANSWERED, in_flight=CONCURRENCY)
+    stage.wait_for_requests(run, answered=ANSWERED, in_flight=CONCURRENCY)
     pid = run.shard().pid
     assert pid is not None
     return run, stage.heal(), psutil.Process(pid)

@@ -179,7 +179,7 @@ def nightly_tickets(stage: Stage) -> Facts:
 
     nights.end_backfill()
     nights.backfill("failed", shard_tokens=1)
-    failed_only = {stage.client.run_state(DAG_ID, run.run_id) for run in nights.of_type("backfill")}
+    failed_only = {run.state() for run in nights.of_type("backfill")}
     nights.end_backfill()
     undated = nights.trigger({})
     nights.backfill("completed", shard_tokens=1)

