@@ -66,8 +66,10 @@ class Source:
         found: Found,
         reader: Reader,
         columns_if_empty: Sequence[str],
+        limit: int | None,
     ) -> None:
         self.url = url
+        self._limit = limit
         self.format = format
         self.files = found.files
         self._found = found
@@ -91,7 +93,18 @@ class Source:
         return pa.schema([*fields, *(pa.field(name, pa.string()) for name in self._partitions)])
 
     def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order, in batches bounded by rows and by bytes."""
+        """Yield the rows in order, in batches bounded by rows and by bytes."""
+        left = self._limit
+        if left is None:
+            yield from self._batches(batch_rows)
+            return
+        for batch in self._batches(min(batch_rows, left)):
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if not left:
+                return
+
+    def _batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for file in self.files:
             values = dict(file.partitions)
             for batch in self._reader.batches(file, batch_rows):
@@ -138,6 +151,7 @@ def open_source(
     encoding: str = "utf-8",
     delimiter: str | None = None,
     columns_if_empty: Sequence[str] = (),
+    limit: int | None = None,
 ) -> Source:
     """Open a dataset.
 
@@ -148,6 +162,7 @@ def open_source(
     :param encoding: encoding of text files without a byte order mark.
     :param delimiter: character between the cells of CSV files.
     :param columns_if_empty: names of the columns, as text, when all files have 0 bytes, so that nothing names them.
+    :param limit: read only so many rows, from the first; ``None``: all.
     :raises LLMInputError: when there are no files, or they cannot be one dataset.
     :raises LLMStateError: when they cannot be read.
     """
@@ -164,7 +179,13 @@ def open_source(
     else:
         reader = JsonLinesReader(files)
     return Source(
-        url=url, resolver=resolver, format=kind, found=found, reader=reader, columns_if_empty=columns_if_empty
+        url=url,
+        resolver=resolver,
+        format=kind,
+        found=found,
+        reader=reader,
+        columns_if_empty=columns_if_empty,
+        limit=limit,
     )
 
 

@@ -23,6 +23,7 @@ class SplitOptions:
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the file name.
     :param encoding: text encoding of CSV and JSON lines; a byte-order mark wins over it.
     :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
+    :param limit: only the first rows, so many, for a trial; their answers are kept for the whole. ``None``: all rows.
     :param start_over: forget every stored answer of the destination first, and pay again.
     :param dry_run: estimate and write nothing.
     :param max_cost_usd: what the run may cost; refused here already when the model's price is unknown.
@@ -36,13 +37,14 @@ class SplitOptions:
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
+    limit: int | None = None
     start_over: bool = False
     dry_run: bool = False
     max_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
         _check_count("shard_tokens", self.shard_tokens)
-        for name in ("max_rows_per_shard", "max_shards"):
+        for name in ("max_rows_per_shard", "max_shards", "limit"):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))
         BudgetConfig(max_cost_usd=self.max_cost_usd)

@@ -124,6 +124,7 @@ def split(
         encoding=options.encoding,
         delimiter=options.delimiter,
         columns_if_empty=sorted(preparation.template.columns),
+        limit=options.limit,
     )
     check_columns(preparation, opened)
     if options.max_cost_usd is not None:
