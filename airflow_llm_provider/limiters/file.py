@@ -19,6 +19,7 @@ import hashlib
 import mmap
 import os
 import stat
+import struct
 import tempfile
 import time
 from pathlib import Path
@@ -43,13 +44,16 @@ from airflow_llm_provider.errors import LLMStateError
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.limits.state import State
 
-_BYTES = 8 * LENGTH
+_DOUBLE = struct.Struct("<d")
+_BYTES = _DOUBLE.size * LENGTH
 #: Seconds for which another process may hold the lock, which it needs for microseconds.
 _LOCK_TIMEOUT = 10.0
 #: Attempts at the lock in a row before other tasks get a turn, and the pauses between them, in seconds.
 _SPINS = 20
 _SPIN = 0.00002
 _YIELD = 0.001
+#: Files that nobody has written to for that many seconds are forgotten.
+_KEPT = 30 * 86_400
 #: Monotonic clocks of one boot differ by less, in seconds.
 _CLOCK_SLACK = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -153,6 +157,7 @@ class FileStore:
                 self._map[:] = known
             else:
                 initialise(self._state, window=self._window, now=now)
+                _forget_old(self._path, epoch)
         elif status.st_size != _BYTES:
             initialise_spent(self._state, window=self._window, now=now)
         elif not _belongs(self._state, self._boot, now):
@@ -252,6 +257,18 @@ def _ensure_directory(directory: Path) -> bool:
             ) from None
         return bool(status.st_mode & stat.S_IWGRP)
     return False
+
+
+def _forget_old(path: Path, epoch: float) -> None:
+    """Delete the files beside ``path`` of accounts and models that nobody has used for a month."""
+    with contextlib.suppress(OSError):
+        for other in path.parent.glob(f"*{path.suffix}"):
+            # Not by the time of the file, which a mapped one does not keep. One in use is put back by its users.
+            with contextlib.suppress(OSError), other.open("rb") as file:
+                content = os.pread(file.fileno(), _DOUBLE.size, _DOUBLE.size * TOUCHED_EPOCH)
+                # 0: it is being made at this moment.
+                if len(content) == _DOUBLE.size and 0 < _DOUBLE.unpack(content)[0] < epoch - _KEPT:
+                    other.unlink()
 
 
 def _belongs(state: State, boot: float, now: float) -> bool:

@@ -183,6 +183,16 @@ class TestDamagedFile:
         store.close()
 
 
+class TestOldFiles:
+    def test_of_accounts_that_nobody_uses_any_more_are_forgotten(self, tmp_path):
+        for name, days in (("old", 31), ("recent", 29)):
+            then = ManualClock(start=5000.0, epoch=1_700_000_000.0 - days * 86_400)
+            FileStore(tmp_path / f"{name}.limits", clock=then).close()
+        (tmp_path / "other.txt").write_bytes(b"\0" * 8 * LENGTH)
+        FileStore(tmp_path / "new.limits", clock=ManualClock(start=5000.0)).close()
+        assert {path.name for path in tmp_path.iterdir()} == {"recent.limits", "other.txt", "new.limits"}
+
+
 class TestReboot:
     """The monotonic clock starts anew; the calendar tells how much time went by."""
 
