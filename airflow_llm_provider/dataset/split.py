@@ -153,8 +153,9 @@ class Draft:
         self._weights.add(tokens, sizes)
         self.rows += batch.num_rows
         self.requests += int(sent.sum())
-        self.rows_by_status.update(str(status) for status in prepared.statuses if status is not None)
-        if self.first_error is None:
+        if self.requests < self.rows:
+            self.rows_by_status.update(str(status) for status in prepared.statuses if status is not None)
+        if self.first_error is None and self.requests < self.rows:
             self.first_error = next((error for error in prepared.errors if error is not None), None)
         return taken, tokens, sizes
 

@@ -64,8 +64,7 @@ class RequestShape:
         found = []
         for text in texts:
             digest = begun.copy()
-            digest.update(orjson.dumps(text))
-            digest.update(_AFTER_TEXT)
+            digest.update(orjson.dumps(text) + _AFTER_TEXT)
             found.append(digest.digest())
         return found
 
