@@ -73,6 +73,7 @@ class ShardDatasetOperator(BaseOperator):
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names.
     :param encoding: encoding of CSV and JSONL.
     :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
+    :param limit: only the first rows, so many, for a trial; their answers serve the whole later. ``None``: all rows.
     :param start_over: forget earlier answers of this destination, and pay for all rows again.
     :param dry_run: log the estimate and stop: nothing is written, nothing after this task runs.
     :param max_cost_usd: US dollars that the run may cost, refused here when a price is not known: such a run could not
@@ -94,6 +95,7 @@ class ShardDatasetOperator(BaseOperator):
         "format",
         "encoding",
         "delimiter",
+        "limit",
         "start_over",
         "dry_run",
         "max_cost_usd",
@@ -115,6 +117,7 @@ class ShardDatasetOperator(BaseOperator):
         "format": as_optional_text,
         "encoding": as_text,
         "delimiter": as_delimiter,
+        "limit": as_optional_count,
         "start_over": as_flag,
         "dry_run": as_flag,
         "max_cost_usd": as_optional_dollars,
@@ -138,6 +141,7 @@ class ShardDatasetOperator(BaseOperator):
         format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
         encoding: str = "utf-8",
         delimiter: str | None = None,
+        limit: int | str | None = None,
         start_over: bool | str = False,
         dry_run: bool | str = False,
         max_cost_usd: float | str | None = None,
@@ -159,6 +163,7 @@ class ShardDatasetOperator(BaseOperator):
         self.format = format
         self.encoding = encoding
         self.delimiter = delimiter
+        self.limit = limit
         self.start_over = start_over
         # Hides the method that only prints rendered templates, which nothing in Airflow 3 calls.
         self.dry_run = dry_run  # type: ignore[assignment, method-assign]

@@ -49,6 +49,7 @@ _SPLIT_ARGUMENTS = (
     "format",
     "encoding",
     "delimiter",
+    "limit",
     "start_over",
     "dry_run",
     "max_cost_usd",
@@ -110,6 +111,7 @@ def llm_map(
     format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
     encoding: str = "utf-8",
     delimiter: str | None = None,
+    limit: int | str | None = None,
     timeout: float = 60.0,
     max_attempts: int = 5,
     max_output_attempts: int = 1,
@@ -155,6 +157,7 @@ def llm_map(
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names; templated.
     :param encoding: encoding of CSV and JSONL; templated.
     :param delimiter: delimiter of CSV; templated.
+    :param limit: only the first rows, so many, for a trial; their answers serve the whole later; templated.
     :param timeout: seconds for one request.
     :param max_attempts: most requests for one row.
     :param max_output_attempts: most requests for one row whose answers cannot be parsed.

@@ -42,6 +42,10 @@ class TestExecute:
         assert "SECRET-ROW" not in pushed
         assert len(pushed) < 1024 * MAX_REFERENCE_BYTES
 
+    def test_a_trial_takes_only_the_first_rows(self, night: Any) -> None:
+        night.split(limit="3")
+        assert plan_of(night).rows == 3
+
     def test_is_the_same_every_time(self, night: Any) -> None:
         assert night.split() == night.split()
 
