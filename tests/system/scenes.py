@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.system.stage import Stage, staged
+from tests.system.stage import staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from airflow_llm_provider.local import AirflowClient, LocalAirflow
-
-    Scene = Callable[[Stage], Any]
+    from tests.system.stage import Scene
 
 _SECONDS = 500.0
 _JOBS = Path(__file__).parent / "dags" / "dataset_jobs.py"
@@ -49,6 +48,8 @@ def scenes(
         client.wait_for_dag(dag_id)
         client.unpause(dag_id)
     client.wait_for_dag("nightly_tickets")
+    for scene in wanted:
+        getattr(scene, "prologue", lambda _: None)(airflow)
 
     def play(scene: Scene) -> Any:
         with staged(scene.__name__, airflow, system_home) as stage:

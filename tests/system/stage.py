@@ -17,13 +17,15 @@ from airflow_llm_provider.testing.scripted_server import ScriptedServer
 from airflow_llm_provider.xcom import RunSummary, ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from airflow_llm_provider.local import AirflowClient, LocalAirflow
     from airflow_llm_provider.local.rest import TaskInstance
     from airflow_llm_provider.testing.scripted_server import RecordedRequest
+
+    Scene = Callable[["Stage"], Any]
 
 #: A scenario waits for real processes, which may be slow on a busy machine.
 SYSTEM = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -201,6 +203,16 @@ class Stage:
         """Content of every finished shard's file."""
         files = (self.destination / "_llm" / "results").iterdir()
         return {path.name: path.read_bytes() for path in files}
+
+
+def begins_with(prologue: Callable[[LocalAirflow], None]) -> Callable[[Scene], Scene]:
+    """Make a scenario begin with something that wants Airflow for itself, before all scenarios are played at once."""
+
+    def mark(scene: Scene) -> Scene:
+        scene.prologue = prologue
+        return scene
+
+    return mark
 
 
 def rows(*numbers: int) -> list[str]:

@@ -16,7 +16,7 @@ pytestmark = SYSTEM
 ROWS = rows(*range(12))
 SLOTS = 4
 #: Long enough that a second shard starts while the first one waits.
-HOLD = Rule(times=SLOTS, delay=20)
+HOLD = Rule(times=SLOTS, delay=30)
 
 
 @dataclass(frozen=True, kw_only=True)
