@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow.sdk import BaseHook
+
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowNotFoundException
 
@@ -49,6 +51,9 @@ def _filesystem(scheme: str, conn_id: str | None) -> AbstractFileSystem:
     from airflow.sdk.io import attach  # noqa: PLC0415 -- as above
 
     try:
+        if conn_id is not None:
+            # Amazon's hook takes a missing connection for none, and looks for credentials elsewhere.
+            BaseHook.get_connection(conn_id)
         return attach(scheme, conn_id).fs
     except AirflowNotFoundException as error:
         raise LLMInputError(

@@ -31,8 +31,15 @@ class TestStorageResolver:
         assert path == "/bucket/key"
 
     def test_a_connection_without_a_provider_to_use_it_is_refused(self) -> None:
-        with pytest.raises(LLMInputError, match=r"apache-airflow-providers-amazon\[s3fs\]"):
-            storage_resolver("my_aws")("s3://bucket/key")
+        with pytest.raises(LLMInputError, match=r"gs: apache-airflow-providers-google"):
+            storage_resolver("my_google")("gs://bucket/key")
+
+    @pytest.mark.parametrize(
+        ("conn_id", "url"), [("no_such", "s3://bucket/key"), (None, "s3://no_such@bucket/key")]
+    )
+    def test_a_connection_that_does_not_exist_is_refused(self, conn_id: str | None, url: str) -> None:
+        with pytest.raises(LLMInputError, match="the storage connection 'no_such' does not exist"):
+            storage_resolver(conn_id)(url)
 
     def test_a_scheme_that_nobody_serves_is_refused(self) -> None:
         with pytest.raises(LLMInputError, match="nosuch://"):
@@ -46,6 +53,7 @@ class TestStorageResolver:
         self, monkeypatch: pytest.MonkeyPatch, url: str, conn_id: str
     ) -> None:
         seen: list[Any] = []
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", "aws://")
 
         class Registered(MemoryFileSystem):
             protocol = "s3"

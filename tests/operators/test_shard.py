@@ -242,7 +242,7 @@ class TestFailures:
             night.split(destination=str(blocked / "labels"))
 
     def test_a_missing_storage_connection_is_not_retried(self, night: Any) -> None:
-        with pytest.raises(AirflowFailException, match="apache-airflow-providers-amazon"):
+        with pytest.raises(AirflowFailException, match="storage connection 'my_aws' does not exist"):
             night.split(destination="s3://my_aws@bucket/labels")
 
     @pytest.mark.parametrize(
