@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 _BUCKETS = 16
 _BYTES_IN_MEMORY = 1 << 20
-#: Older shards named per request, if the request does not need more: every one of them holds the answer.
-_HOLDERS = 4
 _READERS = 8
+_KEY_NAMES = ("_llm_fingerprint", "_llm_occurrence")
+_LATENCY = "latency"
 _ENTRY = np.dtype([("key", "<u8"), ("shard", "<i4"), ("mark", "<u8")])
 Entries = np.ndarray[Any, np.dtype[Any]]
 Numbers = np.ndarray[Any, np.dtype[Any]]
+_NO_NUMBERS: Numbers = np.empty(0, dtype="<u8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +74,16 @@ class DonorSearch:
         """
         if not self._old or not shard_ids:
             return Findings(donors=[() for _ in shard_ids], answered=0)
-        # A shard with results of its own has been through all this before: only they count.
-        own = {old: index for index, old in enumerate(self._old) if old in self._finished}
-        sole = np.array([own.get(shard_id, -1) for shard_id in shard_ids], dtype=np.int64)
-        old = self._read_old()
+        old, complete = self._read_old()
+        # Whose results answer every request needs nobody. One open row, and the others may have its answer by now.
+        open_shards = np.array([shard_id not in complete for shard_id in shard_ids], dtype=np.bool_)
         pairs: set[tuple[int, int]] = set()
         answered = 0
         for bucket in range(_BUCKETS):
-            requests, answers = self._new.read(bucket), old.read(bucket)
-            answered += _count_answered(requests, answers, sole)
-            pairs |= _matches(requests[sole[requests["shard"]] < 0], answers)
+            requests, answers = self._new.read(bucket), _distinct(old.read(bucket))
+            needy = open_shards[requests["shard"]]
+            answered += int(np.count_nonzero(~needy)) + _count_answered(requests[needy], answers)
+            pairs |= _matches(requests[needy], answers)
         old.close()
         found: list[list[str]] = [[] for _ in shard_ids]
         for new_index, old_index in sorted(pairs):
@@ -91,37 +92,51 @@ class DonorSearch:
                 found[new_index].append(donor)
         return Findings(donors=[tuple(donors) for donors in found], answered=answered)
 
-    def _read_old(self) -> _Buckets:
-        old = _Buckets()
+    def _read_old(self) -> tuple[_Buckets, set[str]]:
+        old, complete = _Buckets(), set()
         with ThreadPoolExecutor(_READERS, thread_name_prefix="llm-donors") as pool:
-            for index, arrays in enumerate(pool.map(self._answered, self._old)):
-                for keys, marks in arrays:
-                    old.add(keys, index, marks)
-        return old
+            for index, (keys, marks, whole) in enumerate(pool.map(self._answered, self._old)):
+                old.add(keys, index, marks)
+                if whole:
+                    complete.add(self._old[index])
+        return old, complete
 
-    def _answered(self, shard_id: str) -> list[tuple[Numbers, Numbers]]:
-        """Return the keys of the requests that an older shard has an answer to, and the marks of the answers."""
-        found = []
-        if shard_id in self._finished:
-            name = self._layout.results(shard_id)
-            try:
-                with self._layout.storage.open_parquet(name) as file:
-                    latency = latency_column(file.schema_arrow)
-                    with self._layout.storage.reading(name):
-                        table = file.read(
-                            columns=["_llm_fingerprint", "_llm_answered", latency], use_threads=False
-                        )
-                for batch in table.filter(table.column("_llm_answered")).to_batches():
-                    marks = batch.column(latency).to_numpy(zero_copy_only=False)
-                    found.append((_keys(batch.column("_llm_fingerprint")), marks.view("<u8")))
-            except (BrokenFileError, MissingFileError):
-                # Cut short by a power cut, or gone meanwhile: it helps nobody.
-                pass
-        records = [r for r in read_journal(self._layout, shard_id).records if is_answered(r.outcome)]
-        keys = _keys(pa.array([record.fingerprint for record in records], pa.binary(16)))
-        latencies = [record.outcome.latency_ms or 0.0 for record in records]
-        found.append((keys, np.array(latencies, dtype="<f8").view("<u8")))
-        return found
+    def _answered(self, shard_id: str) -> tuple[Numbers, Numbers, bool]:
+        """Return the keys of the requests that an older shard has an answer to, and the marks of the answers.
+
+        The last value tells whether its results answer every request.
+        """
+        results = self._finished_requests(shard_id) if shard_id in self._finished else None
+        keys, marks, known = _NO_NUMBERS, _NO_NUMBERS, set()
+        if results is not None:
+            answered = results.filter(results.column("_llm_answered"))
+            keys = _keys(answered.column("_llm_fingerprint"))
+            marks = answered.column(_LATENCY).to_numpy().view("<u8")
+            if len(answered) == len(results):
+                return keys, marks, True
+            known = set(zip(*(answered.column(name).to_pylist() for name in _KEY_NAMES), strict=True))
+        records = {
+            (record.key, record.outcome.latency_ms): record
+            for record in read_journal(self._layout, shard_id).records
+            if is_answered(record.outcome) and record.key not in known
+        }
+        journal_keys = _keys(pa.array([record.fingerprint for record in records.values()], pa.binary(16)))
+        latencies = pa.array([record.outcome.latency_ms for record in records.values()], pa.float64())
+        journal_marks = latencies.to_numpy(zero_copy_only=False).view("<u8")
+        return np.concatenate([keys, journal_keys]), np.concatenate([marks, journal_marks]), False
+
+    def _finished_requests(self, shard_id: str) -> pa.Table | None:
+        """Read which requests of a finished shard were answered; ``None``: the file is cut short, or gone meanwhile."""
+        name = self._layout.results(shard_id)
+        try:
+            with self._layout.storage.open_parquet(name) as file:
+                columns = [*_KEY_NAMES, "_llm_answered", latency_column(file.schema_arrow)]
+                with self._layout.storage.reading(name):
+                    table = file.read(columns=columns, use_threads=False).select(columns)
+        except (BrokenFileError, MissingFileError):
+            return None
+        table = table.rename_columns([*_KEY_NAMES, "_llm_answered", _LATENCY])
+        return table.filter(table.column("_llm_fingerprint").is_valid()).combine_chunks()
 
     def close(self) -> None:
         """Let go of the temporary files."""
@@ -166,51 +181,70 @@ class _Buckets:
             file.close()
 
 
-def _keys(fingerprints: pa.Array) -> Numbers:
+def _keys(fingerprints: pa.Array | pa.ChunkedArray) -> Numbers:
     """Return the first 64 bits of each fingerprint: two different ones that share them only cost a look."""
+    if isinstance(fingerprints, pa.ChunkedArray):
+        return np.concatenate([_NO_NUMBERS, *(_keys(chunk) for chunk in fingerprints.chunks)])
     present = fingerprints.drop_null()
     if not len(present):
-        return np.empty(0, dtype="<u8")
+        return _NO_NUMBERS
     words = np.frombuffer(present.buffers()[1], dtype="<u8").reshape(-1, 2)
     return words[present.offset : present.offset + len(present), 0]
 
 
-def _matches(new: Entries, old: Entries) -> set[tuple[int, int]]:
-    """Return pairs of new and old shards that share requests: enough old shards for every new one's needs."""
-    if not len(new) or not len(old):
+def _distinct(old: Entries) -> Entries:
+    """Return each stored answer once, with the first shard that holds it, by key and shard.
+
+    An answer that was reused lies in several shards, and is still one: told by its mark. Answers of one shard that
+    share a mark are different ones.
+    """
+    if not len(old):
+        return old
+    old = old[np.lexsort((old["shard"], old["mark"], old["key"]))]
+    first = _changes(old["key"], old["mark"], old["shard"])
+    starts = np.flatnonzero(first)
+    number = np.arange(len(old)) - np.repeat(starts, np.diff(starts, append=len(old)))
+    order = np.lexsort((old["shard"], number, old["mark"], old["key"]))
+    old, number = old[order], number[order]
+    answers = old[_changes(old["key"], old["mark"], number)]
+    return answers[np.lexsort((answers["shard"], answers["key"]))]
+
+
+def _changes(*columns: Numbers) -> Numbers:
+    """Tell for each row of sorted columns whether it differs from the one before."""
+    changed = np.ones(len(columns[0]), dtype=np.bool_)
+    changed[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return changed
+
+
+def _matches(new: Entries, answers: Entries) -> set[tuple[int, int]]:
+    """Return pairs of new and old shards: for every request as many different answers as there are rows with it.
+
+    :param answers: each answer once, by key and shard.
+    """
+    if not len(new) or not len(answers):
         return set()
-    old = np.unique(old[["key", "shard"]])
     wanted, needs = np.unique(new[["key", "shard"]], return_counts=True)
-    first = np.searchsorted(old["key"], wanted["key"], side="left")
-    last = np.searchsorted(old["key"], wanted["key"], side="right")
-    holders = np.minimum(last - first, np.maximum(needs, _HOLDERS))
-    starts = np.repeat(first - np.cumsum(holders) + holders, holders)
-    chosen = old["shard"][starts + np.arange(len(starts))]
-    pairs = np.unique(np.stack([np.repeat(wanted["shard"], holders), chosen], axis=1), axis=0)
+    first = np.searchsorted(answers["key"], wanted["key"], side="left")
+    last = np.searchsorted(answers["key"], wanted["key"], side="right")
+    taken = np.minimum(last - first, needs)
+    starts = np.repeat(first - np.cumsum(taken) + taken, taken)
+    holders = answers["shard"][starts + np.arange(len(starts))]
+    pairs = np.unique(np.stack([np.repeat(wanted["shard"], taken), holders], axis=1), axis=0)
     return {(int(new_index), int(old_index)) for new_index, old_index in pairs}
 
 
-def _count_answered(new: Entries, old: Entries, sole: Numbers) -> int:
-    """Count the new requests that have an answer; the k-th identical request of a shard takes the k-th answer.
+def _count_answered(new: Entries, answers: Entries) -> int:
+    """Count the new requests that have an answer; identical requests of a shard need one each.
 
-    :param sole: for each new shard the only older one whose answers count; -1: those of all.
+    :param answers: each answer once, by key and shard.
     """
-    if not len(new) or not len(old):
+    if not len(new) or not len(answers):
         return 0
     wanted, needs = np.unique(new[["key", "shard"]], return_counts=True)
-    in_shard, counts = np.unique(old[["key", "shard"]], return_counts=True)
-    # An answer that was reused lies in several shards, and is still one: told by its latency.
-    distinct = np.unique(np.unique(old[["key", "mark"]])["key"], return_counts=True)
-    most: dict[int, int] = dict(zip(distinct[0].tolist(), distinct[1].tolist(), strict=True))
-    by_shard: dict[tuple[int, int], int] = {}
-    for (key, shard), count in zip(in_shard.tolist(), counts.tolist(), strict=True):
-        by_shard[key, shard] = count
-        most[key] = max(most[key], count)
-    only = sole[wanted["shard"]].tolist()
-    return sum(
-        min(need, most.get(key, 0) if shard < 0 else by_shard.get((key, shard), 0))
-        for key, need, shard in zip(wanted["key"].tolist(), needs.tolist(), only, strict=True)
-    )
+    first = np.searchsorted(answers["key"], wanted["key"], side="left")
+    last = np.searchsorted(answers["key"], wanted["key"], side="right")
+    return int(np.minimum(last - first, needs).sum())
 
 
 def _last(name: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.journal import read_journal
@@ -11,6 +13,7 @@ from airflow_llm_provider.dataset.layout import JOURNALS, RESULTS, Layout
 from airflow_llm_provider.dataset.record import Record, is_answered
 from airflow_llm_provider.dataset.results import read_results_file, records_of
 from airflow_llm_provider.dataset.storage import BrokenFileError
+from airflow_llm_provider.dataset.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.shards import ShardKeys
 
 Key = tuple[bytes, int]
+Mark = tuple[bytes, str | None, float | None, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +42,8 @@ class KnownAnswers:
 def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAnswers:
     """Collect what a shard need not ask again.
 
-    The shard's own answers keep their rows. Of the older shards' answers to the same request, the k-th identical row
-    takes the k-th.
+    The shard's own answers keep their rows. The other rows take the older shards' answers to the same request in
+    order, each another one.
 
     :raises LLMStateError: when the storage cannot be read: unknown is not absent.
     """
@@ -56,7 +60,7 @@ def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAn
             answers.setdefault(record.key, record)
     missing = wanted - answers.keys()
     if missing and entry.donors:
-        answers.update(_from_donors(layout, entry.donors, missing, warnings))
+        answers.update(_from_donors(layout, entry.donors, missing, answers.values(), warnings))
     return KnownAnswers(answers=answers, warnings=warnings, journal_files=files)
 
 
@@ -91,22 +95,32 @@ def _stored(
 
 
 def _from_donors(
-    layout: Layout, donors: Iterable[str], missing: set[Key], warnings: list[str]
+    layout: Layout, donors: Iterable[str], missing: set[Key], own: Iterable[Record], warnings: list[str]
 ) -> dict[Key, Record]:
+    """Give the missing rows answers of older shards, none of which another row of the shard has."""
     fingerprints = {fingerprint for fingerprint, _ in missing}
     pool: dict[bytes, list[Record]] = defaultdict(list)
-    seen: set[tuple[object, ...]] = set()
+    taken = Counter(_mark(record) for record in own)
     for donor in donors:
         records, _ = _stored(layout, donor, fingerprints, warnings)
-        for record in sorted(records, key=lambda record: record.occurrence):
+        # Results and journal may hold the same answer.
+        stored = {(record.key, _mark(record)): record for record in reversed(records)}
+        held: Counter[Mark] = Counter()
+        for (_, mark), record in sorted(stored.items(), key=lambda item: item[1].occurrence):
             # An answer that was itself reused lies in several shards, and is still one answer.
-            outcome = record.outcome
-            mark = (record.fingerprint, outcome.request_id, outcome.latency_ms, outcome.text)
-            if mark not in seen:
-                seen.add(mark)
+            held[mark] += 1
+            if held[mark] > taken[mark]:
+                taken[mark] = held[mark]
                 pool[record.fingerprint].append(record)
-    return {
-        (fingerprint, occurrence): pool[fingerprint][occurrence]
-        for fingerprint, occurrence in missing
-        if occurrence < len(pool[fingerprint])
-    }
+    answers: dict[Key, Record] = {}
+    for fingerprint, rows in groupby(sorted(missing), key=itemgetter(0)):
+        answers.update(zip(rows, pool[fingerprint], strict=False))
+    return answers
+
+
+def _mark(record: Record) -> Mark:
+    """Return what tells answers to the same request apart."""
+    outcome = record.outcome
+    # As results files hold it, and journals do not.
+    text = None if outcome.text is None else clean(outcome.text)
+    return record.fingerprint, outcome.request_id, outcome.latency_ms, text

@@ -18,7 +18,7 @@ from airflow_llm_provider.dataset.merge import merge_shards
 from airflow_llm_provider.dataset.output import read_results
 from airflow_llm_provider.dataset.plan import Plan, ShardEntry, SplitSettings
 from airflow_llm_provider.dataset.prepared import PreparedRows
-from airflow_llm_provider.dataset.record import Record
+from airflow_llm_provider.dataset.record import Record, is_answered
 from airflow_llm_provider.dataset.results import write_results
 from airflow_llm_provider.dataset.reuse import known_answers
 from airflow_llm_provider.dataset.shards import open_shard
@@ -26,6 +26,7 @@ from airflow_llm_provider.dataset.split import draft_split
 from airflow_llm_provider.engine.call import Outcome
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.jobs.duplicates import copy_of
 from airflow_llm_provider.spec import CompletionSpec
 
 #: Characters that URLs, globs, hive folders and shells each treat in their own way.
@@ -79,6 +80,8 @@ class Workbench:
     layout: Layout
     spec: CompletionSpec = field(default_factory=lambda: CompletionSpec(model="m", prompt="{{ x }}"))
     asked: list = field(default_factory=list)
+    #: Whether identical requests of a shard share one answer.
+    alike: bool = False
 
     def draft(self, table, *, prepare=prepare_rows, batch_rows=7, **settings):
         return draft_split(
@@ -118,6 +121,7 @@ class Workbench:
             known = known_answers(self.layout, entry, keys)
             rows = list(shard.iter_rows(shard.input_schema.names))
         outcomes = []
+        twins = {fingerprint: record.outcome for (fingerprint, _), record in known.answers.items()}
         with JournalWriter(self.layout, entry.shard_id, part_seconds=0) as journal:
             for index, row in enumerate(rows):
                 fingerprint = keys.fingerprints[index]
@@ -131,11 +135,16 @@ class Workbench:
                     answer = stored.text if stored.status is RowStatus.SUCCESS else None
                     outcomes.append(dataclasses.replace(stored, index=index, answer=answer))
                     continue
+                if self.alike and fingerprint in twins:
+                    outcomes.append(copy_of(twins[fingerprint], index))
+                    continue
                 if kill_after is not None and len(self.asked) >= kill_after:
                     raise KilledError
                 outcome = (reply or self.reply)(row, index)
                 self.asked.append(row)
                 journal.append(Record(fingerprint, keys.occurrences[index], outcome))
+                if is_answered(outcome):
+                    twins.setdefault(fingerprint, outcome)
                 outcomes.append(outcome)
         write_results(self.layout, entry.shard_id, spec=self.spec, keys=keys, outcomes=outcomes)
         remove_journal(self.layout, entry.shard_id, (*known.journal_files, *journal.files))
@@ -143,8 +152,13 @@ class Workbench:
 
     def kill(self, entry: ShardEntry, *, after: int) -> None:
         """Run one shard until so many rows were asked altogether, then end like a killed process."""
-        with contextlib.suppress(KilledError):
+        with self.killable():
             self.answer(entry, kill_after=after)
+
+    @staticmethod
+    def killable():
+        """Go on behind the block when the process in it is killed."""
+        return contextlib.suppress(KilledError)
 
     def run(self, table, **options) -> Plan:
         """Split and answer everything."""
