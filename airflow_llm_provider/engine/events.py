@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.breaker import CircuitState
-    from airflow_llm_provider.engine.call import FailureKind, RateHint
+    from airflow_llm_provider.engine.call import FailureKind, Outcome, RateHint
     from airflow_llm_provider.engine.status import RowStatus
     from airflow_llm_provider.engine.usage import Usage
     from airflow_llm_provider.engine.verdict import Verdict
@@ -124,6 +124,18 @@ class RowDone:
     attempts: int
     usage: Usage
     cost_usd: float | None
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Self:
+        """Return the event of an outcome, without its words."""
+        return cls(
+            index=outcome.index,
+            status=outcome.status,
+            code=outcome.code,
+            attempts=outcome.attempts,
+            usage=outcome.usage,
+            cost_usd=outcome.cost_usd,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -114,6 +114,7 @@ class Referee:
         if judgement.try_again:
             decision = self._retry.on_output(row.tries)
             if isinstance(decision, Retry):
+                row.unusable(reply, judgement)
                 return Ruling(wait=decision.wait)
         self._bug_streak = 0
         return Ruling(outcome=row.judged(reply, judgement))

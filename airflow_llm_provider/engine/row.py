@@ -24,10 +24,10 @@ class RowInProgress:
     __slots__ = (
         "account",
         "attempts",
+        "best",
         "cost_usd",
         "late",
         "latency_ms",
-        "reply",
         "request",
         "tries",
         "usage",
@@ -40,14 +40,14 @@ class RowInProgress:
         self.usage = _NOTHING
         self.cost_usd: float | None = 0.0 if priced else None
         self.latency_ms: float | None = None
-        self.reply: Reply | None = None
         self.account: str | None = None
+        #: How it ends if nothing better comes: with an unusable answer that is paid for.
+        self.best: tuple[Reply, Judgement] | None = None
         #: Whether it was put off once.
         self.late = False
 
     def answered(self, reply: Reply, cost_usd: float | None) -> None:
         """Take in a completion, which is billed whatever it is worth."""
-        self.reply = reply
         self.tries.outputs += 1
         if reply.usage is not None:
             self.usage = reply.usage if self.usage is _NOTHING else self.usage + reply.usage
@@ -59,6 +59,15 @@ class RowInProgress:
             return False
         self.late, self.tries = True, Tries()
         return True
+
+    def unusable(self, reply: Reply, judgement: Judgement) -> None:
+        """Take in that a completion is of no use, and that another may be: this one is paid for all the same."""
+        self.best = (reply, judgement)
+
+    @property
+    def settled(self) -> Outcome | None:
+        """How the row ends when no further completion comes; ``None``: nothing was paid for, it is to be asked again."""
+        return None if self.best is None else self.judged(*self.best)
 
     def judged(self, reply: Reply, judgement: Judgement) -> Outcome:
         """Return the outcome of a row whose latest completion is final."""
@@ -80,15 +89,15 @@ class RowInProgress:
         )
 
     def failed(self, status: RowStatus, error: CallError) -> Outcome:
-        """Return the outcome of a row that ends with a failed request; earlier unusable words are kept."""
-        reply = self.reply
+        """Return the outcome of a row that ends with a failed request, unless an earlier answer is paid for."""
+        settled = self.settled
+        if settled is not None:
+            return settled
         return Outcome(
             index=self.request.index,
             status=status,
-            text=None if reply is None else reply.text,
             code=error.code,
             message=error.message,
-            model=None if reply is None else reply.model,
             usage=self.usage,
             cost_usd=self.cost_usd,
             attempts=self.attempts,
@@ -99,6 +108,9 @@ class RowInProgress:
 
     def too_large(self, error: CostExceedsLimitError) -> Outcome:
         """Return the outcome of a row whose request the limits can never let through."""
+        settled = self.settled
+        if settled is not None:
+            return settled
         return Outcome(
             index=self.request.index,
             status=RowStatus.REQUEST_TOO_LARGE,

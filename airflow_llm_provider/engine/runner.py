@@ -10,7 +10,8 @@ What stops a run, and what happens then:
 * ``on_outcome`` fails: nothing more can be kept, so requests in flight are cancelled at once.
 * Cancellation, or an exception that is no :class:`Exception` (a task timeout raised by a signal): at once as well.
 
-Rows that have not ended then are pending: nothing was handed over for them. A bug of client, judge, price list or
+Rows without an answer are pending then: nothing was handed over for them. One with an unusable answer, which is paid
+for, ends with it. A bug of client, judge, price list or
 observer is contained in its row; the row's words and costs are kept, observers hear of it, and only a streak of rows
 that all end with a bug stops the run, with that bug's own exception.
 """
@@ -144,6 +145,8 @@ class Engine:
         try:
             await self._crew.run()
         finally:
+            for row in self._put_off:
+                self._end(row, row.settled)
             self._on_outcome = None
             self._ended = self._clock.monotonic()
             await self._feed.aclose()
@@ -176,7 +179,7 @@ class Engine:
             row = await self._next_row()
             if row is None:
                 return
-            await self._answer(row)
+            await self._see_to(row)
 
     async def _next_row(self) -> RowInProgress | None:
         """Return a row to be answered: a new one, else one that was put off; ``None``: there are no more."""
@@ -186,6 +189,19 @@ class Engine:
         self._tally.pulled += 1
         return RowInProgress(request, priced=self._priced)
 
+    async def _see_to(self, row: RowInProgress) -> None:
+        """Bring one row to its end, unless it is put off; when the run ends first, what was paid for is kept."""
+        try:
+            await self._answer(row)
+        finally:
+            if row.best is not None and row not in self._put_off:
+                self._end(row, row.settled)
+
+    def _end(self, row: RowInProgress, outcome: Outcome | None) -> None:
+        row.best = None
+        if outcome is not None:
+            self._hand_over(outcome)
+
     async def _answer(self, row: RowInProgress) -> None:
         """Bring one row to its end, unless it is put off or the run ends first."""
         request = row.request
@@ -193,7 +209,7 @@ class Engine:
             try:
                 admitted = await self._admission.admit(request)
             except CostExceedsLimitError as error:
-                self._hand_over(row.too_large(error))
+                self._end(row, row.too_large(error))
                 return
             if self._crew.halting:
                 await self._admission.withdraw(admitted)
@@ -236,7 +252,7 @@ class Engine:
         if ruling.put_off:
             self._put_off.append(row)
         if ruling.outcome is not None:
-            self._hand_over(ruling.outcome)
+            self._end(row, ruling.outcome)
         if ruling.stop is None:
             return ruling.wait
         stop = self._admission.after_refusal(exchange, lane, ruling.stop)
@@ -266,16 +282,7 @@ class Engine:
             return
         self._tally.row_ended(outcome)
         if self._observer is not None:
-            self._emit(
-                RowDone(
-                    index=outcome.index,
-                    status=outcome.status,
-                    code=outcome.code,
-                    attempts=outcome.attempts,
-                    usage=outcome.usage,
-                    cost_usd=outcome.cost_usd,
-                )
-            )
+            self._emit(RowDone.of(outcome))
 
     def _on_bug(self, where: str, error: BaseException) -> None:
         self._tally.bugs += 1

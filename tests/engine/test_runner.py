@@ -147,11 +147,13 @@ class TestOutcome:
         rig.build(then="wrong", retry={"max_output_attempts": 5})
         assert rig.run(1).requests == 1
 
-    def test_words_of_an_earlier_attempt_survive_a_later_failure(self, rig):
-        rig.build(["bad"], then=CallError(FailureKind.OVERLOADED, "http_503", "busy"))
+    @pytest.mark.parametrize("kind", [FailureKind.OVERLOADED, FailureKind.ROW])
+    def test_an_earlier_answer_that_is_paid_for_outlives_a_later_failure(self, rig, kind):
+        rig.build(["bad"], then=CallError(kind, "http_503", "busy"))
         rig.run(1)
         (outcome,) = rig.outcomes
-        assert (outcome.status, outcome.code, outcome.text) == (RowStatus.ERROR, "http_503", "bad")
+        assert (outcome.status, outcome.text) == (RowStatus.INVALID_OUTPUT, "bad")
+        assert outcome.finish_reason == "stop"
         assert outcome.usage.total_tokens == 15
 
 

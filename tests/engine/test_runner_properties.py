@@ -64,7 +64,7 @@ def expected(steps):
         if word == "wrong":
             return RowStatus.INVALID_OUTPUT, attempt
         if word == "400":
-            return RowStatus.REJECTED, attempt
+            return (RowStatus.INVALID_OUTPUT if outputs else RowStatus.REJECTED), attempt
         if word == "bad":
             outputs += 1
             if outputs == MAX_OUTPUTS:
@@ -72,7 +72,7 @@ def expected(steps):
         elif not word.startswith("429"):
             failures += 1
             if failures == MAX_ATTEMPTS:
-                return RowStatus.ERROR, attempt
+                return (RowStatus.INVALID_OUTPUT if outputs else RowStatus.ERROR), attempt
     raise AssertionError("unreachable")
 
 
@@ -148,7 +148,10 @@ class TestEveryRowEndsExactlyOnce:
         assert all(call.started <= at for call in rig.client.calls if report.interrupted)
         if report.interrupted:
             assert rig.clock.monotonic() <= at + 2 + 1e-6
-        # Nothing that came back and ended its row was lost.
+        # Nothing that was paid for was lost.
+        replies = [call.result for call in rig.client.calls if isinstance(call.result, Reply)]
+        assert report.usage.total_tokens == sum(outcome.usage.total_tokens for outcome in rig.outcomes)
+        assert report.usage.total_tokens == sum(reply.usage.total_tokens for reply in replies)
         for index, steps in enumerate(rows):
             status, attempts = expected(steps)
             finished = [c for c in rig.client.calls if c.body["row"] == index and c.result is not None]

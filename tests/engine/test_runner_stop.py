@@ -10,6 +10,7 @@ import pytest
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.events import Stopping
+from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.testing.scripted_client import Delayed, reply
 
 NEVER = Delayed(answer="never", seconds=float("inf"))
@@ -47,6 +48,16 @@ class TestStop:
         assert all(call.cancelled for call in rig.client.calls)
         assert report.requests <= 4 + 3  # the first three workers had gone on
         assert rig.leftover_tasks == set()
+
+    @pytest.mark.parametrize(
+        "then", [NEVER, CallError(FailureKind.OVERLOADED, "http_503", "", retry_after=99)]
+    )
+    def test_an_unusable_answer_that_is_paid_for_is_kept_when_no_other_comes(self, rig, then):
+        rig.build(["bad"], then=then, concurrency=1, latency=1)
+        rig.run(1, total=1, meanwhile=self.stop_at(rig, 5))
+        assert [(outcome.status, outcome.text) for outcome in rig.outcomes] == [
+            (RowStatus.INVALID_OUTPUT, "bad")
+        ]
 
     def test_a_row_that_comes_back_for_another_attempt_does_not_use_up_the_grace(self, rig):
         rig.build(
