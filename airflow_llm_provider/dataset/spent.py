@@ -9,7 +9,7 @@ from airflow_llm_provider.dataset.journal import read_journal
 from airflow_llm_provider.dataset.layout import JOURNALS, RESULTS
 from airflow_llm_provider.dataset.results import read_results_file, records_of
 from airflow_llm_provider.dataset.storage import BrokenFileError
-from airflow_llm_provider.engine.budget import Spent
+from airflow_llm_provider.engine.book import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,26 +1,32 @@
 """What one run may spend, in tokens and in money, over all its shards.
 
 Pure but for its account book, which the processes of a run share: before a request goes out, the most it can cost is
-written down, unless that would exceed the budget; when it is over, that is replaced by what it did cost. So a budget
-is never exceeded by what is in flight, and what a process that died had in flight stays counted: it may be billed.
+reserved, unless that would exceed the budget; when it is over, that is replaced by what it did cost. So a budget is
+never exceeded by what is in flight, and what a process that died had in flight stays reserved: it may be billed.
+
+Only what is spent ends the run. What is merely reserved is waited for as long as others settle; when nobody does any
+more, the run ends as one to be tried later.
 
 Only what can be known beforehand can be kept: a prompt that was counted too low goes over by the difference.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from airflow_llm_provider.engine.book import Balance, BookAwayError, Spent, exceeds
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, FailureKind
 from airflow_llm_provider.engine.gate import PASS, Passage
 from airflow_llm_provider.engine.usage import Usage
-from airflow_llm_provider.errors import LLMBudgetError, LLMInputError
+from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_llm_provider.engine.book import AccountBook
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.events import AttemptFinished
 
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
 _TOKENS_WITHOUT_END = 1 << 52
 #: Seconds after which a request that does not fit asks again, while others in flight may still give something back.
 _ASK_AGAIN = 0.25
+#: Seconds for which a book that cannot be asked is waited for: a restart of Redis, or a failover.
+_BOOK_PATIENCE = 15.0
 #: Failures of which it is certain, or as good as certain, that nothing is billed: the endpoint said no.
 _NOT_BILLED = TERMINAL_KINDS | {
     FailureKind.ROW,
@@ -35,6 +43,8 @@ _NOT_BILLED = TERMINAL_KINDS | {
     FailureKind.OVERLOADED,
     FailureKind.CONNECTION,
 }
+
+_THEN = "Every answer so far is kept; raise the budget, or run again later, to go on with the rest."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,73 +84,12 @@ class BudgetConfig:
         return max(shares)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """Tokens and money, spent and reserved together.
-
-    :param cost_usd: US dollars, 0 where nobody asks for the cost.
-    """
-
-    tokens: int = 0
-    cost_usd: float = 0.0
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(tokens=self.tokens + other.tokens, cost_usd=self.cost_usd + other.cost_usd)
-
-    def __sub__(self, other: Spent) -> Spent:
-        return Spent(tokens=self.tokens - other.tokens, cost_usd=self.cost_usd - other.cost_usd)
-
-
-class AccountBook(Protocol):
-    """What a run has spent so far; every step is atomic for all processes that share the book.
-
-    A book that cannot be read raises: unknown is never "nothing spent".
-    """
-
-    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Spent]:
-        """Add ``cost`` unless the sum would exceed ``limit``; return whether it was added, and the sum now."""
-        ...
-
-    def add(self, difference: Spent) -> Spent:
-        """Add a difference, positive or negative, and return the sum now."""
-        ...
-
-    def raise_to(self, known: Spent) -> Spent:
-        """Make sure that the sum is no less than ``known``, in case the book was lost; return it."""
-        ...
-
-
-class MemoryBook:
-    """The book of a run in one process."""
-
-    def __init__(self) -> None:
-        self._sum = Spent()
-
-    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Spent]:
-        """Add ``cost`` unless the sum would exceed ``limit``."""
-        after = self._sum + cost
-        if exceeds(after, limit):
-            return False, self._sum
-        self._sum = after
-        return True, after
-
-    def add(self, difference: Spent) -> Spent:
-        """Add a difference."""
-        self._sum = at_least(self._sum + difference, Spent())
-        return self._sum
-
-    def raise_to(self, known: Spent) -> Spent:
-        """Raise the sum."""
-        self._sum = at_least(self._sum, known)
-        return self._sum
-
-
 class BudgetGate:
     """Keeps a run within its budget; implements :class:`~airflow_llm_provider.engine.gate.Gate`.
 
     :param price: US dollars of a request by model and tokens; ``None`` when unknown.
-    :param patience: seconds for which a request that does not fit waits for other processes to give something back.
-    :param on_share: hears the used share when it first reaches ``warn_share``, and when it first reaches
+    :param patience: seconds for which a request that does not fit waits for other processes to settle anything.
+    :param on_share: hears the spent share when it first reaches ``warn_share``, and when it first reaches
         ``fallback_share``.
     """
 
@@ -163,18 +112,21 @@ class BudgetGate:
             cost_usd=math.inf if config.max_cost_usd is None else config.max_cost_usd,
         )
         self._reserved: dict[int, Spent] = {}
+        self._untold: list[tuple[Spent, Spent]] = []
         self._told = 0.0
-        self._full_since: float | None = None
-        #: Spent and reserved by the whole run, as last heard.
-        self.spent = Spent()
+        self._used_up = False
+        self._waits_since: float | None = None
+        self._away_since: float | None = None
+        #: The whole run's sums, as last heard.
+        self.balance = Balance()
 
     @property
     def fallback(self) -> bool:
         """Whether a cheaper model is to be used from now on, if there is one."""
-        return self._full_since is not None or self._config.share(self.spent) >= self._config.fallback_share
+        return self._used_up or self._config.share(self.balance.spent) >= self._config.fallback_share
 
     def admit(self, request: Request, *, now: float) -> Passage:
-        """Reserve the most that the request can cost, wait for others to give something back, or end the run."""
+        """Reserve the most that the request can cost, wait for reservations to come free, or end the run."""
         try:
             worst = self._cost(
                 request,
@@ -182,28 +134,73 @@ class BudgetGate:
             )
         except LLMInputError as error:
             return Passage(stop=error)
-        fits, self.spent = self._book.reserve(worst, limit=self._limit)
+        before = self.balance
+        try:
+            self._tell_the_book()
+            fits, self.balance = self._book.reserve(worst, limit=self._limit)
+        except BookAwayError as away:
+            return self._without_book(away, now)
+        self._away_since = None
+        self._used_up = not fits and exceeds(self.balance.spent + worst, self._limit)
         if fits:
             self._reserved[request.index] = worst
-            self._full_since = None
+            self._waits_since = None
             self._tell()
             return PASS
-        self._full_since = now if self._full_since is None else self._full_since
-        if self._reserved or now < self._full_since + self._patience:
-            return Passage(wait=_ASK_AGAIN)
-        return Passage(stop=LLMBudgetError(self._used_up(worst)))
+        if self._waits_since is None or self.balance.spent != before.spent:
+            self._waits_since = now
+        return self._refuse(worst, now)
 
     def withdraw(self, request: Request, *, now: float) -> None:  # noqa: ARG002 -- the protocol's
         """Give back what was reserved."""
-        self.spent = self._book.add(Spent() - self._reserved.pop(request.index))
+        self._settle(self._reserved.pop(request.index), Spent())
 
     def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:  # noqa: ARG002
-        """Replace what was reserved by what was spent; where nobody said, it stays."""
+        """Replace what was reserved by what was spent; where nobody said, all of it counts as spent."""
         reserved = self._reserved.pop(request.index)
-        spent = self._really(request, attempt, reserved)
-        if spent != reserved:
-            self.spent = self._book.add(spent - reserved)
-            self._tell()
+        self._settle(reserved, self._really(request, attempt, reserved))
+        self._tell()
+
+    def _refuse(self, worst: Spent, now: float) -> Passage:
+        assert self._waits_since is not None  # noqa: S101 -- set by the only caller
+        if self._reserved:
+            return Passage(wait=_ASK_AGAIN)
+        if self._used_up:
+            return Passage(
+                stop=LLMBudgetError(f"The run's budget is used up: {self._shortage(worst)}. {_THEN}")
+            )
+        if now < self._waits_since + self._patience:
+            return Passage(wait=_ASK_AGAIN)
+        return Passage(
+            stop=LLMRetryableError(
+                f"The rest of the run's budget is reserved for requests whose end nobody has told for "
+                f"{now - self._waits_since:.0f} s: {self._shortage(worst)}. They are those of other tasks, or of a "
+                f"task that died; what that one had reserved stays counted, since it may be billed. {_THEN}",
+                retry_after=max(self._patience, _ASK_AGAIN),
+            )
+        )
+
+    def _without_book(self, away: BookAwayError, now: float) -> Passage:
+        self._away_since = now if self._away_since is None else self._away_since
+        return Passage(stop=away) if now >= self._away_since + _BOOK_PATIENCE else Passage(wait=_ASK_AGAIN)
+
+    def _settle(self, reserved: Spent, spent: Spent) -> None:
+        self._untold.append((reserved, spent))
+        # A book that is away hears of it with the next request. If none comes, what was reserved stays counted.
+        with contextlib.suppress(BookAwayError):
+            self._tell_the_book()
+
+    def _tell_the_book(self) -> None:
+        while self._untold:
+            reserved, spent = self._untold[0]
+            try:
+                self.balance = self._book.settle(reserved, spent)
+            except BookAwayError as away:
+                if not away.unchanged:
+                    # Perhaps only its answer was lost, and nothing may come free twice: let it stay reserved.
+                    self._untold.pop(0)
+                raise
+            self._untold.pop(0)
 
     def _really(self, request: Request, attempt: AttemptFinished, reserved: Spent) -> Spent:
         if attempt.usage is not None:
@@ -229,39 +226,27 @@ class BudgetGate:
         return Spent(tokens=usage.total_tokens, cost_usd=cost)
 
     def _tell(self) -> None:
-        share = self._config.share(self.spent)
+        share = self._config.share(self.balance.spent)
         for mark in (self._config.warn_share, self._config.fallback_share):
             if self._told < mark <= share:
                 self._told = mark
                 if self._on_share is not None:
                     self._on_share(share)
 
-    def _used_up(self, cost: Spent) -> str:
+    def _shortage(self, cost: Spent) -> str:
+        spent, reserved, limit = self.balance.spent, self.balance.reserved, self._limit
         parts = []
-        if self.spent.tokens + cost.tokens > self._limit.tokens:
+        if self.balance.total.tokens + cost.tokens > limit.tokens:
             parts.append(
-                f"{self.spent.tokens:,} of max_tokens_total {self._limit.tokens:,}; the next request can take "
-                f"{cost.tokens:,}"
+                f"{spent.tokens:,} of max_tokens_total {limit.tokens:,} are spent and {reserved.tokens:,} reserved; "
+                f"the next request can take {cost.tokens:,}"
             )
-        if self.spent.cost_usd + cost.cost_usd > self._limit.cost_usd:
+        if self.balance.total.cost_usd + cost.cost_usd > limit.cost_usd:
             parts.append(
-                f"{self.spent.cost_usd:.6g} of max_cost_usd {self._limit.cost_usd:.6g}; the next request can cost "
-                f"{cost.cost_usd:.6g}"
+                f"{spent.cost_usd:.6g} of max_cost_usd {limit.cost_usd:.6g} are spent and {reserved.cost_usd:.6g} "
+                f"reserved; the next request can cost {cost.cost_usd:.6g}"
             )
-        return (
-            f"The run's budget is used up: {' and '.join(parts)}. Every answer so far is kept; raise the budget and run "
-            "again to go on with the rest."
-        )
-
-
-def exceeds(spent: Spent, limit: Spent) -> bool:
-    """Tell whether a sum is above a limit, but for the last bits of floating point."""
-    return spent.tokens > limit.tokens or spent.cost_usd > limit.cost_usd * (1 + 1e-12)
-
-
-def at_least(spent: Spent, least: Spent) -> Spent:
-    """Return the greater of both, tokens and money each."""
-    return Spent(tokens=max(spent.tokens, least.tokens), cost_usd=max(spent.cost_usd, least.cost_usd))
+        return " and ".join(parts)
 
 
 def _is_number(value: object) -> bool:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Failures after which the endpoint has certainly not spent tokens: it answered, and its answer was no.
 _NO_TOKENS_SPENT = TERMINAL_KINDS | {FailureKind.ROW, FailureKind.RATE_LIMITED}
+#: What tells of a model or a URL that nobody finds, whatever the request says otherwise.
+_NOWHERE = frozenset({404, 405, 410})
+_NO_MODEL = frozenset({"model_not_found", "DeploymentNotFound"})
 #: Code of a failure that is the client's own.
 CLIENT_BUG = "client_bug"
 
@@ -136,7 +139,7 @@ class Exchanger:
         elif result.kind is FailureKind.RATE_LIMITED:
             pause = await self._pause(exchange, result, reservation)
         elif result.kind in TERMINAL_KINDS:
-            await self._limiter.halt(result.kind)
+            await self._limiter.halt(result.kind, own=_is_own(result))
         await self._limiter.settle(reservation, _used(result, reservation.cost))
         if result.rate is not None:
             await self._limiter.observe(result.rate, reservation=reservation)
@@ -164,6 +167,12 @@ class Exchanger:
             gate.settle(request, event, now=now)
         if self._emit is not None:
             self._emit(event)
+
+
+def _is_own(error: CallError) -> bool:
+    """Tell whether it is this request's parameters that are refused, and not everybody's key, credit or model."""
+    anybody = error.status_code in _NOWHERE or error.code in _NO_MODEL
+    return error.kind is FailureKind.CONFIGURATION and not anybody
 
 
 def _used(result: Reply | CallError, reserved: Cost) -> Cost:

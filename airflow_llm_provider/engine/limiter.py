@@ -117,8 +117,11 @@ class Limiter(Protocol):
         """
         ...
 
-    async def halt(self, kind: FailureKind) -> None:
-        """Stop everyone who sends on this account now: every request would meet the same failure."""
+    async def halt(self, kind: FailureKind, *, own: bool = False) -> None:
+        """Stop everyone who sends on this account now: every request would meet the same failure.
+
+        :param own: only requests made like ours would meet it, such as those with the same parameter.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -165,7 +168,7 @@ class Unlimited:
     async def observe(self, rate: RateHint, *, reservation: Reservation | None = None) -> None:
         """Do nothing: there is no limit to learn."""
 
-    async def halt(self, kind: FailureKind) -> None:
+    async def halt(self, kind: FailureKind, *, own: bool = False) -> None:
         """Do nothing: there is nobody else."""
 
     async def aclose(self) -> None:

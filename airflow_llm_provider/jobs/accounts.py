@@ -14,7 +14,7 @@ from airflow_llm_provider.prices import Pricer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_llm_provider.engine.budget import AccountBook
+    from airflow_llm_provider.engine.book import AccountBook
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.limiter import Limiter
 
@@ -76,7 +76,7 @@ class OpenAccounts:
         self._limiter_url = limiter_url
         self._clock = clock or SystemClock()
         self._clients: dict[tuple[str, str], ModelClient] = {}
-        self._limiters: dict[tuple[str, str], Limiter] = {}
+        self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._books: dict[str, AccountBook] = {}
         self._lent: ModelClient | None = None
         self._lent_limiter: Limiter | None = None
@@ -109,16 +109,19 @@ class OpenAccounts:
             self._clients[name] = account.client(self._concurrency)
         return self._clients[name]
 
-    def limiter(self, account: Account, model: str) -> Limiter | None:
-        """Return the limiter of a model on an account; ``None``: only the pauses that the endpoint asks for."""
+    def limiter(self, account: Account, model: str, scope: str) -> Limiter | None:
+        """Return the limiter of a model on an account; ``None``: only the pauses that the endpoint asks for.
+
+        :param scope: of the requests' spec: who has another one does not care when a parameter of these is refused.
+        """
         if self._lent is not None or not (account.key or account.limits):
             return self._lent_limiter
-        name = (account.name, model)
+        name = (account.name, model, scope)
         if name not in self._limiters:
             # Limits without a key are this process's own.
             url = (account.limiter_url or self._limiter_url) if account.key else "memory://"
             self._limiters[name] = limiter_from_url(
-                url, account.key, model, account.limits, clock=self._clock
+                url, account.key, model, account.limits, clock=self._clock, scope=scope
             )
         return self._limiters[name]
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
+from airflow_llm_provider.engine.book import Balance, Spent
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate, Spent
+from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.events import BudgetUsed
 from airflow_llm_provider.engine.limits.rate_limits import limits_for
@@ -39,11 +40,13 @@ class EngineSetup:
     """What the engines of a run have in common.
 
     :param model: model that the requests name.
+    :param scope: names what shapes the requests.
     :param accounts: what to send on.
     :param options: how to send.
     """
 
     model: str
+    scope: str
     accounts: OpenAccounts
     options: CompleteOptions
     clock: Clock
@@ -119,7 +122,7 @@ class EngineSetup:
         if options.max_tokens_total is None and options.max_cost_usd is None:
             return None
         book = self.accounts.book(run)
-        if book.add(Spent()) == Spent():
+        if book.raise_to(Spent()) == Balance():
             book.raise_to(known())
         return BudgetGate(
             BudgetConfig(max_tokens_total=options.max_tokens_total, max_cost_usd=options.max_cost_usd),
@@ -137,7 +140,7 @@ class EngineSetup:
         return Route(
             client=self.accounts.client(account, model),
             name=account.name or None,
-            limiter=self.accounts.limiter(account, model),
+            limiter=self.accounts.limiter(account, model, self.scope),
             gates=self._gates(account, model),
             price=account.pricer.of(model),
             weight=account.weight,

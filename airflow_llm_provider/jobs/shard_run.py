@@ -10,7 +10,6 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.answers import AnswerJudge
 from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import read_plan
@@ -24,6 +23,7 @@ from airflow_llm_provider.engine.report import EngineReport
 from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.jobs.column_judge import ColumnJudge
 from airflow_llm_provider.jobs.duplicates import followers, wants_one_answer
 from airflow_llm_provider.jobs.engine_setup import EngineSetup
 from airflow_llm_provider.jobs.keeper import Keeper
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.plan import Plan
     from airflow_llm_provider.dataset.reuse import KnownAnswers
     from airflow_llm_provider.dataset.shards import ShardFile
-    from airflow_llm_provider.engine.call import ModelClient
+    from airflow_llm_provider.engine.call import Judge, ModelClient
     from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.runner import Engine
     from airflow_llm_provider.prices import Pricer
@@ -202,7 +202,7 @@ class ShardRun:
             known = known_answers(layout, plan.entry(self._reference.shard_id), shard.keys)
             for warning in known.warnings:
                 self._log.warning("%s", warning)
-            judge = AnswerJudge(plan.spec)
+            judge = ColumnJudge(plan.spec)
             self._settled = settled = settle(shard.keys, known.answers, judge, alike=self._alike(plan))
             self._log.info(
                 "%s: %s rows to ask, %s answers reused",
@@ -213,7 +213,7 @@ class ShardRun:
             await self._ask(layout, plan, shard, known, judge)
 
     async def _ask(
-        self, layout: Layout, plan: Plan, shard: ShardFile, known: KnownAnswers, judge: AnswerJudge
+        self, layout: Layout, plan: Plan, shard: ShardFile, known: KnownAnswers, judge: Judge
     ) -> None:
         """Send what is pending and put the finished shard in place."""
         settled = self._settled
@@ -249,11 +249,12 @@ class ShardRun:
             log=self._log,
         )
 
-    def _make_engine(self, layout: Layout, plan: Plan, judge: AnswerJudge, progress: ProgressLog) -> Engine:
+    def _make_engine(self, layout: Layout, plan: Plan, judge: Judge, progress: ProgressLog) -> Engine:
         setup = self._setup(plan)
-        # The plan's place, since the same rows may be asked for several destinations.
+        # The plan's place, since the same rows may be asked for several destinations, and its time, since starting over
+        # begins a budget anew. What is stored counts in either case.
         budget = setup.budget(
-            layout.uri(layout.plan(plan.plan_id)),
+            f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
             known=lambda: spent_on(layout, plan),
             shared=len(plan.shards) > 1,
             observer=progress,
@@ -269,6 +270,7 @@ class ShardRun:
     def _setup(self, plan: Plan) -> EngineSetup:
         return EngineSetup(
             model=plan.spec.model,
+            scope=plan.spec.fingerprint,
             accounts=self._accounts,
             options=self._options,
             clock=self._clock,

@@ -16,45 +16,59 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_llm_provider.engine.budget import MemoryBook, Spent, at_least, exceeds
-from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
+from airflow_llm_provider.engine.book import Balance, BookAwayError, MemoryBook, Spent, at_least, exceeds
+from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.limiters.file import default_directory, open_private
 from airflow_llm_provider.limiters.redis import as_redis, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from airflow_llm_provider.engine.budget import AccountBook
+    from airflow_llm_provider.engine.book import AccountBook
 
-#: A mark of ours, tokens, US dollars, and their checksum.
-_LAYOUT = struct.Struct("<8sqd8s")
-_MARK = b"llmbook1"
+#: A mark of ours, tokens and US dollars that are spent, the same that are reserved, and their checksum.
+_LAYOUT = struct.Struct("<8sqdqd8s")
+_SUMS = struct.Struct("<qdqd")
+_MARK = b"llmbook2"
 #: Seconds for which a book is kept after its last entry.
 _KEPT = 30 * 86_400
 _SUFFIX = ".book"
-_REDIS_TIMEOUT = 5.0
-#: Adds to the sum unless that exceeds the limit; ARGV: tokens, dollars, limits of both, seconds to keep it.
-_RESERVE = """
-local had_tokens = tonumber(redis.call('HGET', KEYS[1], 'tokens') or 0)
-local had_cost = tonumber(redis.call('HGET', KEYS[1], 'cost') or 0)
-local tokens, cost = had_tokens + tonumber(ARGV[1]), had_cost + tonumber(ARGV[2])
-local fits = tokens <= tonumber(ARGV[3]) and cost <= tonumber(ARGV[4]) * (1 + 1e-12)
-if fits then
-  redis.call('HSET', KEYS[1], 'tokens', string.format('%.0f', tokens), 'cost', string.format('%.17g', cost))
-  redis.call('EXPIRE', KEYS[1], ARGV[5])
-else
-  tokens, cost = had_tokens, had_cost
+#: Seconds for one call to Redis. Short, since requests in flight wait for it too.
+_REDIS_TIMEOUT = 1.0
+#: Seconds for which another process may hold the lock, which it needs for microseconds, and between attempts at it.
+_LOCK_TIMEOUT = 1.0
+_LOCK_PAUSE = 0.001
+#: The sums, and how they are written down and returned; put before both scripts.
+_SUMS_LUA = """
+local function sum(name) return tonumber(redis.call('HGET', KEYS[1], name) or 0) end
+local tokens, cost, held_tokens, held_cost = sum('tokens'), sum('cost'), sum('held_tokens'), sum('held_cost')
+local function result(done)
+  local now = { string.format('%.0f', tokens), string.format('%.17g', cost),
+    string.format('%.0f', held_tokens), string.format('%.17g', held_cost) }
+  if done == 1 then
+    redis.call('HSET', KEYS[1], 'tokens', now[1], 'cost', now[2], 'held_tokens', now[3], 'held_cost', now[4])
+    redis.call('EXPIRE', KEYS[1], ARGV[#ARGV])
+  end
+  return { done, unpack(now) }
 end
-return { fits and 1 or 0, string.format('%.0f', tokens), string.format('%.17g', cost) }
 """
-#: Adds a difference, then raises the sum; ARGV: tokens, dollars, the least of both, seconds to keep it.
+#: Reserves unless the total exceeds the limit; ARGV: tokens, dollars, limits of both, seconds to keep it.
+_RESERVE = """
+if tokens + held_tokens + tonumber(ARGV[1]) > tonumber(ARGV[3])
+  or cost + held_cost + tonumber(ARGV[2]) > tonumber(ARGV[4]) * (1 + 1e-12) then
+  return result(0)
+end
+held_tokens, held_cost = held_tokens + tonumber(ARGV[1]), held_cost + tonumber(ARGV[2])
+return result(1)
+"""
+#: Settles, then raises what is spent; ARGV: tokens and dollars that come free, the same that were spent, the least of
+#: both, seconds to keep it.
 _CHANGE = """
-local tokens = tonumber(redis.call('HGET', KEYS[1], 'tokens') or 0) + tonumber(ARGV[1])
-local cost = tonumber(redis.call('HGET', KEYS[1], 'cost') or 0) + tonumber(ARGV[2])
-tokens, cost = math.max(tokens, tonumber(ARGV[3])), math.max(cost, tonumber(ARGV[4]))
-redis.call('HSET', KEYS[1], 'tokens', string.format('%.0f', tokens), 'cost', string.format('%.17g', cost))
-redis.call('EXPIRE', KEYS[1], ARGV[5])
-return { 1, string.format('%.0f', tokens), string.format('%.17g', cost) }
+held_tokens = math.max(0, held_tokens - tonumber(ARGV[1]))
+held_cost = math.max(0, held_cost - tonumber(ARGV[2]))
+tokens = math.max(tokens + tonumber(ARGV[3]), tonumber(ARGV[5]))
+cost = math.max(cost + tonumber(ARGV[4]), tonumber(ARGV[6]))
+return result(1)
 """
 
 
@@ -89,24 +103,25 @@ class FileBook:
             pass
         _forget_old(path.parent)
 
-    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Spent]:
-        """Add ``cost`` unless the sum would exceed ``limit``."""
+    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Balance]:
+        """Reserve ``cost`` unless that takes the total above ``limit``."""
         with self._open() as file:
             before = self._read(file)
-            after = before + cost
-            if exceeds(after, limit):
+            if exceeds(before.total + cost, limit):
                 return False, before
-            return True, self._write(file, after)
+            return True, self._write(file, Balance(spent=before.spent, reserved=before.reserved + cost))
 
-    def add(self, difference: Spent) -> Spent:
-        """Add a difference."""
-        return self._change(lambda before: at_least(before + difference, Spent()))
+    def settle(self, reserved: Spent, spent: Spent) -> Balance:
+        """Replace a reservation."""
+        return self._change(lambda before: before.settle(reserved, spent))
 
-    def raise_to(self, known: Spent) -> Spent:
-        """Raise the sum."""
-        return self._change(lambda before: at_least(before, known))
+    def raise_to(self, known: Spent) -> Balance:
+        """Raise what is spent."""
+        return self._change(
+            lambda before: Balance(spent=at_least(before.spent, known), reserved=before.reserved)
+        )
 
-    def _change(self, change: Callable[[Spent], Spent]) -> Spent:
+    def _change(self, change: Callable[[Balance], Balance]) -> Balance:
         with self._open() as file:
             return self._write(file, change(self._read(file)))
 
@@ -117,34 +132,59 @@ class FileBook:
             file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             file = open_private(self._path)
+        except OSError as error:
+            raise self._unusable(error) from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            self._lock(file)
             yield file
+        except OSError as error:
+            raise self._unusable(error) from error
         finally:
             os.close(file)
 
-    def _read(self, file: int) -> Spent:
+    def _lock(self, file: int) -> None:
+        deadline = time.monotonic() + _LOCK_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise BookAwayError(
+                        f"Another process holds the lock of the account book {self._path}, which is needed for "
+                        "microseconds, so that process is probably stopped: continue or end it, and run again. Every "
+                        "answer so far is kept.",
+                        unchanged=True,
+                    ) from None
+                time.sleep(_LOCK_PAUSE)
+            else:
+                return
+
+    def _unusable(self, error: OSError) -> LLMStateError:
+        return LLMStateError(
+            f"The account book {self._path} of this run's budget cannot be used ({error.strerror}). Make it writable for "
+            "the user that Airflow runs as, or set another limiter_url."
+        )
+
+    def _read(self, file: int) -> Balance:
         content = os.pread(file, _LAYOUT.size + 1, 0)
         if not content:
-            return Spent()
+            return Balance()
         try:
-            mark, tokens, cost, checksum = _LAYOUT.unpack(content)
+            mark, *sums, checksum = _LAYOUT.unpack(content)
         except struct.error:
-            mark, tokens, cost, checksum = b"", 0, 0.0, b""
-        if mark != _MARK or checksum != _checksum(tokens, cost):
+            mark, sums, checksum = b"", [0, 0.0, 0, 0.0], b""
+        if mark != _MARK or checksum != _checksum(sums):
             raise LLMStateError(
                 f"The account book {self._path} of this run's budget is damaged, so nobody knows what was spent. Delete "
                 "it to count anew from what the results say, and run again."
             )
-        return Spent(tokens=tokens, cost_usd=cost)
+        return _balance(*sums)
 
-    def _write(self, file: int, spent: Spent) -> Spent:
-        os.pwrite(
-            file,
-            _LAYOUT.pack(_MARK, spent.tokens, spent.cost_usd, _checksum(spent.tokens, spent.cost_usd)),
-            0,
-        )
-        return spent
+    def _write(self, file: int, balance: Balance) -> Balance:
+        spent, reserved = balance.spent, balance.reserved
+        sums = (spent.tokens, spent.cost_usd, reserved.tokens, reserved.cost_usd)
+        os.pwrite(file, _LAYOUT.pack(_MARK, *sums, _checksum(sums)), 0)
+        return balance
 
 
 class RedisBook:
@@ -167,40 +207,48 @@ class RedisBook:
             as_redis(url), socket_timeout=_REDIS_TIMEOUT, socket_connect_timeout=_REDIS_TIMEOUT
         )
         self._key = f"airflow-llm-book:{{{name}}}"
-        self._reserve = self._client.register_script(_RESERVE)
-        self._change = self._client.register_script(_CHANGE)
+        self._reserve = self._client.register_script(_SUMS_LUA + _RESERVE)
+        self._change = self._client.register_script(_SUMS_LUA + _CHANGE)
 
-    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Spent]:
-        """Add ``cost`` unless the sum would exceed ``limit``."""
+    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Balance]:
+        """Reserve ``cost`` unless that takes the total above ``limit``."""
         limits = (limit.tokens, min(limit.cost_usd, 1e15))
         return self._call(self._reserve, cost.tokens, cost.cost_usd, *limits)
 
-    def add(self, difference: Spent) -> Spent:
-        """Add a difference."""
-        return self._call(self._change, difference.tokens, difference.cost_usd, 0, 0)[1]
+    def settle(self, reserved: Spent, spent: Spent) -> Balance:
+        """Replace a reservation."""
+        numbers = (reserved.tokens, reserved.cost_usd, spent.tokens, spent.cost_usd, 0, 0)
+        return self._call(self._change, *numbers)[1]
 
-    def raise_to(self, known: Spent) -> Spent:
-        """Raise the sum."""
-        return self._call(self._change, 0, 0, known.tokens, known.cost_usd)[1]
+    def raise_to(self, known: Spent) -> Balance:
+        """Raise what is spent."""
+        return self._call(self._change, 0, 0, 0, 0, known.tokens, known.cost_usd)[1]
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def _call(self, script: Callable[..., Any], *numbers: float) -> tuple[bool, Spent]:
+    def _call(self, script: Callable[..., Any], *numbers: float) -> tuple[bool, Balance]:
         try:
-            done, tokens, cost = script(keys=[self._key], args=[*map(repr, numbers), _KEPT])
+            done, *sums = script(keys=[self._key], args=[*map(repr, numbers), _KEPT])
         except (self._error, OSError) as error:
-            raise LLMRetryableError(
+            raise BookAwayError(
                 f"The account book at {self._place} cannot be reached ({type(error).__name__}), and without it nobody "
                 "knows what was spent. Bring Redis back and run again: every answer so far is kept.",
-                retry_after=60.0,
+                unchanged=False,
             ) from error
-        return bool(done), Spent(tokens=int(tokens), cost_usd=float(cost))
+        return bool(done), _balance(*map(float, sums))
 
 
-def _checksum(tokens: int, cost: float) -> bytes:
-    return hashlib.blake2b(struct.pack("<qd", tokens, cost), digest_size=8).digest()
+def _balance(tokens: float, cost: float, held_tokens: float, held_cost: float) -> Balance:
+    return Balance(
+        spent=Spent(tokens=int(tokens), cost_usd=cost),
+        reserved=Spent(tokens=int(held_tokens), cost_usd=held_cost),
+    )
+
+
+def _checksum(sums: Sequence[float]) -> bytes:
+    return hashlib.blake2b(_SUMS.pack(*sums), digest_size=8).digest()
 
 
 def _forget_old(directory: Path) -> None:

@@ -74,7 +74,7 @@ end
 local steps = {}
 
 local function take_one(max_requests, max_tokens, terms_burst, learns, tokens, least, horizon, since)
-  if h[HALT_AT] >= since then return { 'halted', exact(h[HALT_KIND]) } end
+  if h[HALT_AT] >= since then return { 'halted', exact(h[HALT_KIND]), exact(h[HALT_AT]) } end
   max_requests, max_tokens = limits(max_requests, max_tokens, learns)
   if least > max_tokens then return { 'too_large', exact(max_tokens) } end
   tokens = math.min(tokens, max_tokens)

@@ -266,7 +266,7 @@ def _answer(answer: list[bytes], now: float) -> Answer:
         return Grant(at=first, slot=int(numbers[1]), tokens=float(numbers[2]), made=now)
     if kind == b"later":
         return Later(at=first, now=now, paused=numbers[1] == b"1")
-    return TooLarge(first) if kind == b"too_large" else Halted(int(first))
+    return TooLarge(first) if kind == b"too_large" else Halted(int(first), float(numbers[1]))
 
 
 def _gives(step: list[Any]) -> bool:

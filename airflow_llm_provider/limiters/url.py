@@ -46,6 +46,7 @@ def limiter_from_url(
     limits: RateLimits | Mapping[str, Any] | None = None,
     *,
     clock: Clock | None = None,
+    scope: str = "",
 ) -> AccountLimiter:
     """Return a limiter that shares the limits of ``model`` on ``account`` with everyone who names the same URL.
 
@@ -56,6 +57,8 @@ def limiter_from_url(
     :param url: ``None``: :data:`DEFAULT_LIMITER_URL`.
     :param account: from :func:`account_key`.
     :param limits: what is known of them, for one model or by model name with ``"*"`` for the others.
+    :param scope: names what the requests have in common, such as their spec: who has another one does not care when
+        a parameter of these is refused.
     :raises LLMInputError: when the URL or the limits are not understood.
     :raises LLMStateError: when the file cannot be opened.
     """
@@ -64,6 +67,7 @@ def limiter_from_url(
         _backend(url or DEFAULT_LIMITER_URL, account, model, known.window, clock or SystemClock()),
         limits=known,
         clock=clock,
+        scope=scope,
     )
 
 

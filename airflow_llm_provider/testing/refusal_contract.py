@@ -149,3 +149,25 @@ class RefusalContract(SharedAccount):
             await close([Sender(one, clock), Sender(other, clock), Sender(later, clock)])
 
         self.run(test)
+
+    def test_a_halt_for_a_parameter_stops_only_those_who_send_it(self) -> None:
+        async def test(clock: ManualClock) -> None:
+            scopes = ("mine", "mine", "other")
+            one, alike, other = (self.open(RateLimits(), clock, scope) for scope in scopes)
+            for limiter in (one, alike, other):
+                await limiter.reserve(Cost())
+            held = await other.reserve(Cost())
+            clock.jump(1.0)
+            await one.halt(FailureKind.CONFIGURATION, own=True)
+            with pytest.raises(AccountHaltedError) as caught:
+                await alike.reserve(Cost())
+            assert caught.value.kind is FailureKind.CONFIGURATION
+            assert await other.recheck(held) == 0
+            assert (await other.reserve(Cost())).wait == 0
+            clock.jump(1.0)
+            await one.halt(FailureKind.QUOTA)
+            with pytest.raises(AccountHaltedError):
+                await other.reserve(Cost())
+            await close([Sender(limiter, clock) for limiter in (one, alike, other)])
+
+        self.run(test)

@@ -79,8 +79,8 @@ class SharedAccount:
     #: Real seconds of silence after which virtual time moves on; more than 0 for a backend that waits for a socket.
     autojump = 0.0
 
-    def open(self, limits: RateLimits, clock: ManualClock) -> Limiter:
-        """Return a limiter for one more sender on the account."""
+    def open(self, limits: RateLimits, clock: ManualClock, scope: str = "") -> Limiter:
+        """Return a limiter for one more sender on the account, whose requests have that scope in common."""
         raise NotImplementedError
 
     def run(self, test: Callable[[ManualClock], Coroutine[Any, Any, None]]) -> None:

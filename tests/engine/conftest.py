@@ -54,6 +54,7 @@ class OnePerSecond(Unlimited):
         self.settled = []
         self.cancelled = []
         self.halted = []
+        self.own = None
 
     async def reserve(self, cost):
         if cost.tokens > 1000:
@@ -71,8 +72,9 @@ class OnePerSecond(Unlimited):
     async def cancel(self, reservation):
         self.cancelled.append(reservation)
 
-    async def halt(self, kind):
+    async def halt(self, kind, *, own=False):
         self.halted.append(kind)
+        self.own = own
 
 
 class Rig:

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate, MemoryBook, Spent
+from airflow_llm_provider.engine.book import Balance, BookAwayError, MemoryBook, Spent
+from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import FailureKind, Request
 from airflow_llm_provider.engine.events import AttemptFinished
 from airflow_llm_provider.engine.gate import PASS
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.engine.verdict import Verdict
-from airflow_llm_provider.errors import LLMBudgetError, LLMInputError
+from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError
 
 
 def request(index=0, *, prompt=100, cap=900):
@@ -30,8 +31,28 @@ def per_token(model, usage):
     return usage.total_tokens / 1000
 
 
-def gate_on(book=None, *, on_share=None, price=per_token, **config):
-    return BudgetGate(BudgetConfig(**config), book or MemoryBook(), price=price, on_share=on_share)
+def gate_on(book=None, *, on_share=None, price=per_token, patience=0.0, **config):
+    return BudgetGate(
+        BudgetConfig(**config), book or MemoryBook(), price=price, patience=patience, on_share=on_share
+    )
+
+
+class LostBook(MemoryBook):
+    """A book that is away at times."""
+
+    away = None
+
+    def reserve(self, cost, *, limit):
+        self._check()
+        return super().reserve(cost, limit=limit)
+
+    def settle(self, reserved, spent):
+        self._check()
+        return super().settle(reserved, spent)
+
+    def _check(self):
+        if self.away is not None:
+            raise BookAwayError("away", unchanged=self.away == "unchanged")
 
 
 class TestAdmit:
@@ -39,7 +60,7 @@ class TestAdmit:
         gate = gate_on(max_tokens_total=2000)
         assert gate.admit(request(0), now=0) == PASS
         assert gate.admit(request(1), now=0) == PASS
-        assert gate.spent == Spent(tokens=2000)
+        assert gate.balance == Balance(reserved=Spent(tokens=2000))
 
     def test_waits_while_requests_in_flight_may_give_back(self):
         gate = gate_on(max_tokens_total=1500)
@@ -80,33 +101,99 @@ class TestAdmit:
         assert gate.admit(request(), now=0) == PASS
 
 
+class TestReserved:
+    """What is only reserved may come free: it is waited for, and ends nothing for good."""
+
+    def test_by_others_is_waited_for_as_long_as_anybody_settles(self):
+        book = MemoryBook()
+        other, gate = gate_on(book, max_tokens_total=2500), gate_on(book, max_tokens_total=2500, patience=60)
+        for second in range(0, 200, 50):
+            other.admit(request(second), now=second)
+            other.admit(request(second + 1), now=second)
+            assert gate.admit(request(), now=second).wait > 0
+            other.settle(request(second), answered(101), now=second + 40)
+            other.settle(request(second + 1), failed(FailureKind.ROW), now=second + 40)
+        assert gate.admit(request(), now=201) == PASS
+
+    def test_by_one_that_died_ends_the_run_as_one_to_be_tried_again(self):
+        book = MemoryBook()
+        gate_on(book, max_tokens_total=1500).admit(request(), now=0)
+        gate = gate_on(book, max_tokens_total=1500, patience=60)
+        assert gate.admit(request(), now=0).wait > 0
+        assert gate.admit(request(), now=59).wait > 0
+        stop = gate.admit(request(), now=60).stop
+        assert isinstance(stop, LLMRetryableError)
+        assert stop.retry_after == 60
+        assert "0 of max_tokens_total 1,500 are spent and 1,000 reserved" in str(stop)
+        assert not gate.fallback
+
+    def test_does_not_keep_waiting_whom_the_spent_leaves_nothing(self):
+        book = MemoryBook()
+        other, gate = gate_on(book, max_tokens_total=2500), gate_on(book, max_tokens_total=2500, patience=60)
+        for index in range(2):
+            other.admit(request(index), now=0)
+        other.settle(request(0), answered(1000), now=0)
+        assert gate.admit(request(), now=0).wait > 0
+        other.settle(request(1), answered(1000), now=0)
+        assert isinstance(gate.admit(request(), now=0).stop, LLMBudgetError)
+
+
+class TestLostBook:
+    def test_is_waited_for_a_little_and_then_an_error_that_passes(self):
+        book = LostBook()
+        gate, book.away = gate_on(book, max_tokens_total=1500), "unchanged"
+        assert gate.admit(request(), now=0).wait > 0
+        assert gate.admit(request(), now=14).wait > 0
+        assert isinstance(gate.admit(request(), now=15).stop, LLMRetryableError)
+        book.away = None
+        assert gate.admit(request(), now=16) == PASS
+
+    @pytest.mark.parametrize(
+        ("away", "after"),
+        [
+            ("unchanged", Balance(spent=Spent(tokens=150), reserved=Spent(tokens=1000))),
+            # Perhaps it heard: nothing may come free twice.
+            ("unknown", Balance(reserved=Spent(tokens=2000))),
+        ],
+    )
+    def test_hears_later_what_it_certainly_missed(self, away, after):
+        book = LostBook()
+        gate = gate_on(book, max_tokens_total=2500)
+        gate.admit(request(0), now=0)
+        book.away = away
+        gate.settle(request(0), answered(150), now=1)
+        book.away = None
+        assert gate.admit(request(1), now=2) == PASS
+        assert gate.balance == after
+
+
 class TestSettle:
     @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.ROW])
     def test_what_was_refused_costs_nothing(self, kind):
         gate = gate_on(max_tokens_total=1000)
         gate.admit(request(), now=0)
         gate.settle(request(), failed(kind), now=1)
-        assert gate.spent == Spent()
+        assert gate.balance == Balance()
 
     @pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.BAD_RESPONSE, None])
     def test_what_may_have_been_billed_stays_counted(self, kind):
         gate = gate_on(max_tokens_total=1000)
         gate.admit(request(), now=0)
         gate.settle(request(), failed(kind), now=1)
-        assert gate.spent == Spent(tokens=1000)
+        assert gate.balance == Balance(spent=Spent(tokens=1000))
 
     def test_what_was_not_sent_costs_nothing(self):
         gate = gate_on(max_tokens_total=1000, max_cost_usd=9.0)
         gate.admit(request(), now=0)
         gate.withdraw(request(), now=1)
-        assert gate.spent == Spent()
+        assert gate.balance == Balance()
 
     def test_takes_the_real_cost_and_reckons_it_when_nobody_did(self):
         gate = gate_on(max_cost_usd=9.0)
         for index, cost in enumerate((0.25, None)):
             gate.admit(request(index), now=0)
             gate.settle(request(index), answered(200, cost=cost), now=1)
-        assert gate.spent.cost_usd == pytest.approx(0.45)
+        assert gate.balance.spent.cost_usd == pytest.approx(0.45)
 
 
 class TestShare:
@@ -122,8 +209,10 @@ class TestShare:
         gate = gate_on(max_cost_usd=10.0)
         for index in range(9):
             gate.admit(request(index), now=0)
-        assert not gate.fallback
+            gate.settle(request(index), answered(1000), now=0)
         gate.admit(request(9), now=0)
+        assert not gate.fallback
+        gate.settle(request(9), answered(1000), now=0)
         assert gate.fallback
 
 
@@ -160,7 +249,7 @@ class TestProperties:
                     gate.withdraw(asked, now=0)
             worst = sum(asked.prompt_tokens + asked.max_output_tokens for _, asked in in_flight.values())
             assert billed + worst <= limit
-            assert book.add(Spent()).tokens == billed + worst
+            assert book.raise_to(Spent()) == Balance(spent=Spent(tokens=billed), reserved=Spent(tokens=worst))
 
 
 class TestConfig:

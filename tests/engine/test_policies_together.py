@@ -6,8 +6,9 @@ from collections import deque
 import pytest
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
+from airflow_llm_provider.engine.book import MemoryBook
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate, MemoryBook
+from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Reply, Request
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.limits.account import AccountLimiter
@@ -164,6 +165,6 @@ class TestBudget:
         gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook())
         outcomes, error = run(endpoint, 100, gates=[gate], concurrency=16)
         assert isinstance(error, LLMBudgetError)
-        assert gate.spent.tokens == 30 * len(outcomes)
-        assert 900 <= gate.spent.tokens <= 1000
+        assert gate.balance.spent.tokens == 30 * len(outcomes)
+        assert 900 <= gate.balance.spent.tokens <= 1000
         assert {outcome.status for outcome in outcomes} == {RowStatus.SUCCESS}

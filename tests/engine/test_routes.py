@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_llm_provider.engine.book import MemoryBook
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate, MemoryBook
+from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Request
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.events import AccountLost, BreakerChanged
@@ -259,7 +260,7 @@ class TestFallback:
         assert run.go(primary, second, gates=[gate], prefer_fallback=lambda: gate.fallback) is None
         assert run.report.rows_by_status == {"success": 100}
         assert 50 <= run.accounts["a"] <= 70
-        assert gate.spent.cost_usd <= 1.0
+        assert gate.balance.spent.cost_usd <= 1.0
 
     def test_that_cannot_take_the_request_at_all_is_no_way_out(self):
         run = Run(rows=400)
@@ -276,7 +277,7 @@ class TestFallback:
             run.route("a"), run.route("b", fallback=True), gates=[gate], prefer_fallback=lambda: gate.fallback
         )
         assert isinstance(error, LLMBudgetError)
-        assert gate.spent.tokens <= 1000
+        assert gate.balance.spent.tokens <= 1000
 
 
 class TestEveryRow:

@@ -122,6 +122,24 @@ class TestTerminalFailures:
         assert one_per_second.halted == [kind]
         assert rig.leftover_tasks == set()
 
+    @pytest.mark.parametrize(
+        ("kind", "code", "status", "own"),
+        [
+            (FailureKind.CONFIGURATION, "unknown_parameter", 400, True),
+            (FailureKind.CONFIGURATION, "model_not_found", 400, False),
+            (FailureKind.CONFIGURATION, "http_404", 404, False),
+            (FailureKind.QUOTA, "insufficient_quota", 429, False),
+            (FailureKind.AUTHENTICATION, "invalid_api_key", 401, False),
+        ],
+    )
+    def test_a_refused_parameter_concerns_only_those_who_send_it(
+        self, rig, one_per_second, kind, code, status, own
+    ):
+        rig.build(then=CallError(kind, code, "No.", status_code=status), parts={"limiter": one_per_second})
+        with pytest.raises(LLMTerminalError):
+            rig.run(1)
+        assert one_per_second.own is own
+
     @pytest.mark.parametrize("kind", sorted(TERMINAL_KINDS))
     def test_in_the_middle_answers_in_flight_are_kept_and_nothing_new_goes_out(self, rig, kind):
         def respond(call):
@@ -188,7 +206,7 @@ class TestTerminalFailures:
         assert rig.clock.monotonic() == pytest.approx(1)
         assert rig.engine.report.pending == 10
 
-    def test_a_row_that_would_be_asked_again_is_left_pending_but_its_cost_is_counted(self, rig):
+    def test_a_row_that_would_be_asked_again_keeps_the_answer_that_is_paid_for(self, rig):
         def respond(call):
             if call.number == 0:
                 return CallError(FailureKind.QUOTA, "q", "No.")
@@ -197,8 +215,14 @@ class TestTerminalFailures:
         rig.build(respond, concurrency=2)
         with pytest.raises(LLMQuotaError):
             rig.run(2, total=2)
-        assert rig.outcomes == []
+        (outcome,) = rig.outcomes
+        assert (outcome.status, outcome.text, outcome.usage.total_tokens) == (
+            RowStatus.INVALID_OUTPUT,
+            "bad",
+            15,
+        )
         assert rig.engine.report.usage.total_tokens == 15
+        assert rig.engine.report.pending == 1
 
     def test_a_source_that_fails_stops_the_run_and_answers_in_flight_are_kept(self, rig, make_requests):
         def source():

@@ -55,6 +55,12 @@ class TestTokens:
             small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
         assert small.requests() <= 1
 
+    def test_begin_anew_when_the_run_starts_over(self, small, shared):
+        for _ in range(3):
+            small.clock.jump(60.0)
+            summary = small.run(start_over=True, complete=shared | {"max_tokens_total": 700})
+            assert summary.succeeded == 40
+
     def test_another_destination_has_a_budget_of_its_own(self, small, shared, tmp_path):
         small.run(complete=shared | {"max_tokens_total": 700})
         small.folder = tmp_path / "second"

@@ -52,6 +52,19 @@ class TestOutput:
         job.shard_run(result.references[0]).run()
         assert merge(result.plan_uri, states=[None]).rows == 12
 
+    def test_what_does_not_fit_its_column_is_counted_as_the_output_says(self, job):
+        schema = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+        job.spec = CompletionSpec(model="m", prompt="{{ text }}", output_schema=schema)
+        job.answer = lambda call: (
+            '{"n": 1%s}' % ("0" * 400 if call.body["messages"][-1]["content"] == "a" else "")
+        )
+        job.write(["a", "b"])
+        summary = job.run()
+        assert job.states[0].rows_by_status == summary.rows_by_status == {"success": 1, "invalid_output": 1}
+        assert job.states[0].errors == {"does_not_fit_column": 1}
+        assert job.run().rows_by_status == summary.rows_by_status
+        assert job.states[0].rows_by_status == summary.rows_by_status
+
     def test_schema_makes_typed_columns(self, job):
         schema = {
             "type": "object",

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import subprocess
 import sys
@@ -6,8 +7,8 @@ import uuid
 
 import pytest
 
-from airflow_llm_provider.engine.budget import MemoryBook, Spent
-from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
+from airflow_llm_provider.engine.book import Balance, BookAwayError, MemoryBook, Spent
+from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.limiters.books import FileBook, RedisBook, book_from_url
 
 LIMIT = Spent(tokens=1000, cost_usd=1.0)
@@ -18,33 +19,40 @@ class BookContract:
 
     def test_adds_up_to_the_limit_and_not_beyond(self):
         book = self.open()
-        assert book.reserve(Spent(tokens=900, cost_usd=0.5), limit=LIMIT) == (
-            True,
-            Spent(tokens=900, cost_usd=0.5),
-        )
-        assert book.reserve(Spent(tokens=101), limit=LIMIT) == (False, Spent(tokens=900, cost_usd=0.5))
-        assert book.reserve(Spent(cost_usd=0.6), limit=LIMIT) == (False, Spent(tokens=900, cost_usd=0.5))
-        assert book.reserve(Spent(tokens=100, cost_usd=0.5), limit=LIMIT) == (True, LIMIT)
+        first = Balance(reserved=Spent(tokens=900, cost_usd=0.5))
+        assert book.reserve(first.reserved, limit=LIMIT) == (True, first)
+        assert book.reserve(Spent(tokens=101), limit=LIMIT) == (False, first)
+        assert book.reserve(Spent(cost_usd=0.6), limit=LIMIT) == (False, first)
+        assert book.reserve(Spent(tokens=100, cost_usd=0.5), limit=LIMIT) == (True, Balance(reserved=LIMIT))
+
+    def test_spent_and_reserved_together_are_limited(self):
+        book = self.open()
+        book.raise_to(Spent(tokens=400))
+        assert book.reserve(Spent(tokens=500), limit=LIMIT)[0]
+        assert not book.reserve(Spent(tokens=101), limit=LIMIT)[0]
+        assert book.reserve(Spent(tokens=100), limit=LIMIT)[0]
 
     def test_is_shared_by_all_who_open_it(self):
         self.open().reserve(Spent(tokens=900), limit=LIMIT)
         assert self.open().reserve(Spent(tokens=101), limit=LIMIT)[0] is False
 
-    def test_takes_differences_of_either_sign_and_never_owes(self):
+    def test_replaces_what_was_reserved_by_what_was_spent_and_never_owes(self):
         book = self.open()
-        assert book.add(Spent(tokens=50, cost_usd=0.25)) == Spent(tokens=50, cost_usd=0.25)
-        assert book.add(Spent(tokens=-20, cost_usd=-0.125)) == Spent(tokens=30, cost_usd=0.125)
-        assert book.add(Spent(tokens=-100, cost_usd=-9.0)) == Spent()
+        reserved, spent = Spent(tokens=500, cost_usd=0.5), Spent(tokens=100, cost_usd=0.125)
+        book.reserve(reserved, limit=LIMIT)
+        after = Balance(spent=spent, reserved=Spent(tokens=200, cost_usd=0.25))
+        assert book.settle(Spent(tokens=300, cost_usd=0.25), spent) == after
+        assert book.settle(reserved, Spent()) == Balance(spent=spent)
 
     def test_is_raised_to_what_is_known_and_never_lowered(self):
         book = self.open()
-        assert book.raise_to(Spent(tokens=70, cost_usd=0.5)) == Spent(tokens=70, cost_usd=0.5)
-        assert book.raise_to(Spent(tokens=10, cost_usd=0.75)) == Spent(tokens=70, cost_usd=0.75)
+        assert book.raise_to(Spent(tokens=70, cost_usd=0.5)).spent == Spent(tokens=70, cost_usd=0.5)
+        assert book.raise_to(Spent(tokens=10, cost_usd=0.75)).spent == Spent(tokens=70, cost_usd=0.75)
 
     def test_adds_large_numbers_exactly(self):
         book = self.open()
         book.raise_to(Spent(tokens=10**14))
-        assert book.add(Spent(tokens=1)) == Spent(tokens=10**14 + 1)
+        assert book.settle(Spent(), Spent(tokens=1)).spent == Spent(tokens=10**14 + 1)
 
     def test_money_without_a_limit(self):
         assert self.open().reserve(Spent(cost_usd=1e6), limit=Spent(tokens=1, cost_usd=float("inf")))[0]
@@ -68,7 +76,23 @@ class TestFileBook(BookContract):
         book = self.open()
         self.path.write_bytes(damage)
         with pytest.raises(LLMStateError, match="damaged"):
-            book.add(Spent())
+            book.raise_to(Spent())
+
+    def test_a_process_that_holds_its_lock_is_not_waited_for_without_end(self):
+        book = self.open()
+        with self.path.open("rb") as stopped:
+            fcntl.flock(stopped, fcntl.LOCK_EX)
+            with pytest.raises(BookAwayError, match="lock") as caught:
+                book.raise_to(Spent())
+        assert caught.value.unchanged
+        assert book.raise_to(Spent(tokens=1)).spent.tokens == 1
+
+    def test_one_that_cannot_be_opened_is_named(self):
+        book = self.open()
+        self.path.unlink()
+        self.path.mkdir()
+        with pytest.raises(LLMStateError, match=r"run\.book.*cannot be used"):
+            book.raise_to(Spent())
 
     def test_old_ones_are_forgotten(self):
         old, recent = self.path.with_name("old.book"), self.path.with_name("recent.book")
@@ -83,7 +107,7 @@ class TestFileBook(BookContract):
     def test_processes_that_write_at_the_same_time_lose_nothing(self):
         code = f"""
             from pathlib import Path
-            from airflow_llm_provider.engine.budget import Spent
+            from airflow_llm_provider.engine.book import Spent
             from airflow_llm_provider.limiters.books import FileBook
             book = FileBook(Path({str(self.path)!r}))
             for _ in range(200):
@@ -91,7 +115,7 @@ class TestFileBook(BookContract):
         """
         writers = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) for _ in range(3)]
         assert [writer.wait(30) for writer in writers] == [0, 0, 0]
-        assert self.open().add(Spent()) == Spent(tokens=1800)
+        assert self.open().raise_to(Spent()).reserved == Spent(tokens=1800)
 
 
 class TestRedisBook(BookContract):
@@ -109,14 +133,14 @@ class TestRedisBook(BookContract):
             book.close()
 
     def test_is_kept_for_a_month(self, client):
-        self.open().add(Spent(tokens=1))
+        self.open().raise_to(Spent(tokens=1))
         (key,) = client.keys(f"*{self.name}*")
         assert 29 * 86_400 < client.ttl(key) <= 30 * 86_400
 
     def test_a_lost_redis_is_an_error_that_passes(self):
         book = RedisBook("redis://:geheim@127.0.0.1:9/0", "name")
-        with pytest.raises(LLMRetryableError) as caught:
-            book.add(Spent())
+        with pytest.raises(BookAwayError) as caught:
+            book.raise_to(Spent())
         assert "geheim" not in str(caught.value)
 
 
@@ -129,9 +153,9 @@ class TestBookFromUrl:
         book.close()
 
     def test_runs_have_books_of_their_own(self, tmp_path):
-        book_from_url(f"file://{tmp_path}", "one").add(Spent(tokens=5))
-        assert book_from_url(f"file://{tmp_path}", "two").add(Spent()) == Spent()
-        assert book_from_url(f"file://{tmp_path}", "one").add(Spent()) == Spent(tokens=5)
+        book_from_url(f"file://{tmp_path}", "one").raise_to(Spent(tokens=5))
+        assert book_from_url(f"file://{tmp_path}", "two").raise_to(Spent()) == Balance()
+        assert book_from_url(f"file://{tmp_path}", "one").raise_to(Spent()).spent == Spent(tokens=5)
 
     def test_refuses_what_it_does_not_understand(self):
         with pytest.raises(LLMInputError, match="limiter_url"):

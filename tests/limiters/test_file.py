@@ -37,9 +37,9 @@ class TestFileLimiter(LimiterContract):
     def _account(self, tmp_path):
         self.path = tmp_path / "limits" / "account.limits"
 
-    def open(self, limits, clock):
+    def open(self, limits, clock, scope=""):
         store = FileStore(self.path, window=limits.window, clock=clock)
-        return AccountLimiter(LocalBackend(store, clock=clock), limits=limits, clock=clock)
+        return AccountLimiter(LocalBackend(store, clock=clock), limits=limits, clock=clock, scope=scope)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class TestRedisLimiter(LimiterContract):
     def _account(self, redis_url, client):
         self.url, self.name, self.client = redis_url, uuid.uuid4().hex, client
 
-    def open(self, limits, clock):
+    def open(self, limits, clock, scope=""):
         backend = RedisBackend(self.url, self.name, window=limits.window, now=clock.monotonic)
         call = self.client.register_script(script())
 
@@ -45,7 +45,7 @@ class TestRedisLimiter(LimiterContract):
             return call(keys=keys, args=args)
 
         backend._run = call_at_once
-        return AccountLimiter(backend, limits=limits, clock=clock)
+        return AccountLimiter(backend, limits=limits, clock=clock, scope=scope)
 
 
 class Twins:
@@ -177,7 +177,7 @@ def assert_same_answer(ours, theirs):
     elif isinstance(ours, TooLarge):
         assert (theirs[0], float(theirs[1])) == (b"too_large", ours.max_tokens)
     else:
-        assert theirs[0] == b"halted"
+        assert (theirs[0], *map(float, theirs[1:])) == (b"halted", ours.kind, ours.at)
 
 
 def assert_same_state(ours, theirs):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import FailureKind
@@ -40,6 +42,10 @@ _UNKNOWN_SLOT = -1
 _NEGLIGIBLE = 0.001
 #: Failures that stop everyone, by the numbers that they are shared as.
 _HALTS = (FailureKind.CONFIGURATION, FailureKind.QUOTA, FailureKind.AUTHENTICATION)
+#: Above the kind, a halt's number says whom it is for: 0 for everyone, else a hash of the scope in this many bytes, so
+#: that all of it is a whole number that a double holds.
+_KINDS = 4
+_SCOPE_BYTES = 5
 
 
 class _Ticket:
@@ -61,10 +67,17 @@ class AccountLimiter:
 
     :param backend: where the state is shared; by default, by whoever uses this very object.
     :param limits: what is known of the limits.
+    :param scope: names what the requests have in common, such as their spec: who has another one does not care when
+        a parameter of these is refused.
     """
 
     def __init__(
-        self, backend: Backend | None = None, *, limits: RateLimits | None = None, clock: Clock | None = None
+        self,
+        backend: Backend | None = None,
+        *,
+        limits: RateLimits | None = None,
+        clock: Clock | None = None,
+        scope: str = "",
     ) -> None:
         self._limits = limits or RateLimits()
         self._terms = self._limits.terms
@@ -76,6 +89,7 @@ class AccountLimiter:
         )
         self._output = OutputLength()
         self._since = UNLIMITED
+        self._scope = _scope_number(scope)
         self._queue = CallerQueue(
             self._take,
             self._backend.give_back,
@@ -144,9 +158,9 @@ class AccountLimiter:
             _UNKNOWN_SLOT if last is None else last.slot, per_minute(rate, window=self._terms.window)
         )
 
-    async def halt(self, kind: FailureKind) -> None:
+    async def halt(self, kind: FailureKind, *, own: bool = False) -> None:
         """Stop everyone who sends on this account now; whoever begins later finds out anew."""
-        await self._backend.halt(_HALTS.index(kind))
+        await self._backend.halt(_HALTS.index(kind) + _KINDS * (self._scope if own else 0))
 
     async def aclose(self) -> None:
         """Hand over what is not yet written and close connections."""
@@ -173,7 +187,13 @@ class AccountLimiter:
 
     async def _take(self, costs: Sequence[Cost], horizon: float) -> Sequence[Answer]:
         wanted = [(self._tokens(cost), self._least(cost)) for cost in costs]
-        return await self._backend.take(self._terms, wanted, horizon=horizon, since=self._since)
+        while True:
+            answers = await self._backend.take(self._terms, wanted, horizon=horizon, since=self._since)
+            halt = next((answer for answer in answers if isinstance(answer, Halted)), None)
+            if halt is None or halt.kind // _KINDS in {0, self._scope}:
+                return answers
+            # Somebody else's parameter was refused: nothing to us. Nothing was taken, so ask again as if it came later.
+            self._since = math.nextafter(halt.at, math.inf)
 
     def _tokens(self, cost: Cost) -> float:
         if self._limits.reserve == "cap":
@@ -186,7 +206,7 @@ class AccountLimiter:
 
 def _granted(answer: Answer, least: float) -> Grant:
     if isinstance(answer, Halted):
-        raise AccountHaltedError(_HALTS[answer.kind])
+        raise AccountHaltedError(_HALTS[answer.kind % _KINDS])
     if isinstance(answer, TooLarge):
         raise CostExceedsLimitError(
             "request_exceeds_tpm",
@@ -195,6 +215,11 @@ def _granted(answer: Answer, least: float) -> Grant:
         )
     assert isinstance(answer, Grant)  # noqa: S101 -- nothing else is left
     return answer
+
+
+def _scope_number(scope: str) -> int:
+    digest = hashlib.blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=_SCOPE_BYTES).digest()
+    return 1 + int.from_bytes(digest, "big")
 
 
 def _ticket(reservation: Reservation) -> _Ticket:

@@ -113,9 +113,11 @@ class Halted(NamedTuple):
     """Nothing taken: somebody halted the account.
 
     :param kind: why, as the number that :func:`halt` was given.
+    :param at: when.
     """
 
     kind: int
+    at: float
 
 
 Answer = Grant | Later | TooLarge | Halted
@@ -145,7 +147,7 @@ def take(
     :param since: when the sender began; a halt before that is not its own.
     """
     if state[HALT_AT] >= since:
-        return Halted(int(state[HALT_KIND]))
+        return Halted(int(state[HALT_KIND]), state[HALT_AT])
     max_requests, max_tokens = limits(state, terms)
     if least > max_tokens:
         return TooLarge(max_tokens)

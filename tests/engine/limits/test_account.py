@@ -10,7 +10,7 @@ class TestMemoryLimiter(LimiterContract):
     def _account(self):
         self.store = None
 
-    def open(self, limits, clock):
+    def open(self, limits, clock, scope=""):
         if self.store is None:
             self.store = MemoryStore(window=limits.window, now=clock.monotonic())
-        return AccountLimiter(LocalBackend(self.store, clock=clock), limits=limits, clock=clock)
+        return AccountLimiter(LocalBackend(self.store, clock=clock), limits=limits, clock=clock, scope=scope)

@@ -128,7 +128,7 @@ class TestTake:
     def test_stops_when_halted_after_the_sender_began(self):
         state = new_state()
         bucket.halt(state, 2, 1005.0)
-        assert take(state, Terms(), since=1000.0, now=1006.0) == Halted(2)
+        assert take(state, Terms(), since=1000.0, now=1006.0) == Halted(2, 1005.0)
         assert isinstance(take(state, Terms(), since=1006.0, now=1006.0), Grant)
 
 
