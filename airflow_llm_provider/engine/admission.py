@@ -168,8 +168,8 @@ class Admission:
                     return False
             if self._max_wait is not None and wait > self._max_wait:
                 raise LLMRetryableError(
-                    f"The account's limits hold back requests for {wait:.0f} s, longer than max_limit_wait "
-                    f"({self._max_wait:.0f} s). Run again later: every answer so far is kept.",
+                    f"The account's limits hold back requests for {wait:.0f} s, longer than the "
+                    f"{self._max_wait:.0f} s that are waited for. Run again later: every answer so far is kept.",
                     retry_after=wait,
                 )
             await self._wait(request, WaitReason.LIMIT, wait)

@@ -181,7 +181,7 @@ class BreakerGate:
         if max_open is not None and self.breaker.open_for(now) >= max_open:
             return Passage(
                 stop=LLMRetryableError(
-                    f"The endpoint has not answered for {self.breaker.open_for(now):.0f} s, longer than max_open "
+                    f"The endpoint has not answered for {self.breaker.open_for(now):.0f} s, longer than max_outage "
                     f"({max_open:.0f} s). Run again later: every answer so far is kept, rows without one are pending.",
                     retry_after=max_open,
                 )

@@ -33,7 +33,7 @@ class EngineConfig:
     stop_grace: float = 2.0
     drain_grace: float = 15.0
     probe_window: float = 0.25
-    max_limit_wait: float | None = 900.0
+    max_limit_wait: float | None = 300.0
     max_same_rejections: int | None = 10
 
     def __post_init__(self) -> None:

@@ -136,8 +136,8 @@ class RetryPolicy:
         asked = asked_wait(error)
         if asked is not None and asked > self._config.max_retry_after:
             return StopRun(
-                reason=f"the endpoint asks to wait {asked:.0f} s ({error.code}), longer than max_retry_after "
-                f"({self._config.max_retry_after:.0f} s)",
+                reason=f"the endpoint asks to wait {asked:.0f} s ({error.code}), longer than the "
+                f"{self._config.max_retry_after:.0f} s that are waited for",
                 retry_after=asked,
             )
         if error.kind is FailureKind.RATE_LIMITED:

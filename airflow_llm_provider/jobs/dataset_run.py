@@ -48,7 +48,7 @@ def run_dataset(
     adaptive: bool | None = None,
     deduplicate: bool | None = None,
     max_outage: float | None = 300.0,
-    max_limit_wait: float | None = 900.0,
+    max_limit_wait: float | None = 300.0,
     max_same_rejections: int | None = 10,
     split_options: SplitOptions | None = None,
     prices: Mapping[str, Mapping[str, float]] | None = None,

@@ -95,7 +95,7 @@ class CompleteOptions:
     adaptive: bool | None = None
     deduplicate: bool | None = None
     max_outage: float | None = 300.0
-    max_limit_wait: float | None = 900.0
+    max_limit_wait: float | None = 300.0
     max_same_rejections: int | None = 10
 
     def __post_init__(self) -> None:

@@ -227,7 +227,7 @@ class TestFailures:
 
     def test_that_are_too_long_a_wait_give_the_slots_back(self, fresh: Job) -> None:
         fresh.server.script(Rule(status=429, headers={"retry-after": "301"}))
-        with pytest.raises(errors.LLMRetryableError, match="longer than max_retry_after"):
+        with pytest.raises(errors.LLMRetryableError, match="longer than the 300 s that are waited for"):
             fresh.run()
 
     @pytest.mark.parametrize(
