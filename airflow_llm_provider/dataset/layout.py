@@ -25,7 +25,7 @@ MANIFEST = "_manifest.json"
 REJECTS = "_rejects.parquet"
 #: Our own folder; the leading underscore hides it from every reader of the destination.
 PRIVATE = "_llm"
-#: Part files that a merge is about to put in place, so that a killed one can be told from a user's files.
+#: The merge that replaced the output last, or is about to, and its part files, so that they can be told from a user's.
 INTENT = f"{PRIVATE}/output.json"
 #: Part files before they are put in place.
 STAGING = f"{PRIVATE}/staging"

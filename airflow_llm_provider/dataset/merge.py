@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ import pyarrow.compute as pc
 
 from airflow_llm_provider.dataset.columns import OutputColumns
 from airflow_llm_provider.dataset.destination import check_destination
-from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, REJECTS, RESULTS, Layout
+from airflow_llm_provider.dataset.layout import MANIFEST, REJECTS, RESULTS, Layout
 from airflow_llm_provider.dataset.part_files import PartFile, PartWriter
 from airflow_llm_provider.dataset.results import read_results_file
 from airflow_llm_provider.dataset.row_groups import RowGroupWriter
 from airflow_llm_provider.dataset.shards import open_shard
 from airflow_llm_provider.dataset.storage import BrokenFileError
+from airflow_llm_provider.dataset.sweep import sweep
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMStateError
@@ -67,19 +69,23 @@ def merge_shards(
 ) -> MergeReport:
     """Write the output of a plan whose shards are all finished, in the place of the previous output.
 
-    Nothing of the previous output is touched before the new one is complete.
+    Nothing of the previous output is touched before the new one is complete. Afterwards, what killed merges and killed
+    writers left behind more than a day ago is removed.
 
     :param created: ISO time of the merge.
     :param extra: more of what the manifest should hold.
     :param rows_per_group: most rows of a row group.
     :param bytes_per_file: size on storage beyond which the next file begins.
-    :raises LLMStateError: when shards are not finished, or do not hold what the plan says.
+    :raises LLMStateError: when shards are not finished, do not hold what the plan says, or another merge has begun to
+        replace the output.
     :raises LLMInputError: when the destination holds Parquet files of someone else.
     """
     check_destination(layout)
     _check_finished(layout, plan)
     merge = _Merge(layout, plan, rows_per_group=rows_per_group, bytes_per_file=bytes_per_file)
-    return merge.run(created, extra or {})
+    report = merge.run(created, extra or {})
+    sweep(layout, dt.datetime.fromisoformat(created).timestamp())
+    return report
 
 
 def _check_finished(layout: Layout, plan: Plan) -> None:
@@ -122,8 +128,7 @@ class _Merge:
             self._parts.discard()
         report = self._report(parts)
         manifest = _manifest(self._plan, report, parts, created, self._schema) | dict(extra)
-        self._layout.storage.write_bytes(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
-        self._layout.storage.delete(INTENT)
+        self._parts.seal(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         return report
 
     def _add(self, entry: ShardEntry) -> None:

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import orjson
 
-from airflow_llm_provider.dataset.destination import own_parts
+from airflow_llm_provider.dataset.destination import own_parts, read_json
 from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, REJECTS, STAGING, Layout
 from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class PartWriter:
 
     They are written below ``_llm/staging``, where no reader sees them. :meth:`publish` then puts all of them in place:
     the old manifest goes first, the parts are renamed one after the other, and the caller writes the new manifest
-    last. On a local disk the renames take microseconds; on an object store each is a copy on the server. A reader
+    last, by :meth:`seal`. On a local disk the renames take microseconds; on an object store each is a copy on the server. A reader
     that lists the folder meanwhile may see parts of both outputs, one that goes by the manifest never does.
 
     :param schema: the one schema of all parts.
@@ -50,7 +51,8 @@ class PartWriter:
         self._schema = schema
         self._rows_per_group = rows_per_group
         self._bytes_per_file = bytes_per_file
-        self._folder = f"{STAGING}/{uuid4().hex}"
+        self._token = uuid4().hex
+        self._folder = f"{STAGING}/{self._token}"
         self._staged: list[PartFile] = []
         self._open = ExitStack()
         self._file: IO[bytes] | None = None
@@ -90,22 +92,57 @@ class PartWriter:
         """Put the parts, and the file of rejected rows, in the place of the previous output.
 
         :param rejects: name of the staged file of rejected rows; ``None``: there are none.
+        :raises LLMStateError: when another merge has begun to replace the output.
         """
         storage = self._layout.storage
-        old = own_parts(self._layout)
         new = [part.name for part in self._staged]
-        intent = {"files": sorted(old.union(new))}
-        # From here until the manifest is written, this tells our files from a user's.
-        storage.write_bytes(INTENT, orjson.dumps(intent))
+        old = self._take_over(own_parts(self._layout), new)
         storage.delete(MANIFEST)
         for name in new:
+            self._check_alone()
             storage.move(f"{self._folder}/{name}", name)
+        self._check_alone()
         for name in sorted(old - set(new)):
             storage.delete(name)
         if rejects is not None:
             storage.move(rejects, REJECTS)
         else:
             storage.delete(REJECTS)
+
+    def _take_over(self, known: set[str], new: list[str]) -> set[str]:
+        """Write down whose the place is, and which files are ours and not a user's; return the old ones."""
+        old = known.intersection(self._layout.storage.files(""))
+        intent = {"files": sorted(old.union(new)), "merge": self._token}
+        self._layout.storage.write_bytes(INTENT, orjson.dumps(intent))
+        # Another merge may have ended between the last look and now; from now on it would notice.
+        known = own_parts(self._layout)
+        return old if known <= old.union(new) else self._take_over(known, new)
+
+    def seal(self, manifest: bytes) -> None:
+        """Write the manifest, if the parts in place are all ours.
+
+        :raises LLMStateError: when another merge has begun to replace the output.
+        """
+        storage = self._layout.storage
+        self._check_alone()
+        if any(storage.size(part.name) != part.size for part in self._staged):
+            raise self._overtaken()
+        storage.write_bytes(MANIFEST, manifest)
+        self._check_alone()
+
+    def _check_alone(self) -> None:
+        if (read_json(self._layout, INTENT) or {}).get("merge") == self._token:
+            return
+        # The other may be through already, and our last file lie in the place of one of its own; or the manifest is ours,
+        # and the parts no longer are.
+        self._layout.storage.delete(MANIFEST)
+        raise self._overtaken()
+
+    def _overtaken(self) -> LLMStateError:
+        return LLMStateError(
+            f"another run is replacing the output of {public_uri(self._layout.destination)}: run merge again when it is "
+            "over, and let only one run at a time work on a destination"
+        )
 
     def rejects_name(self) -> str:
         """Return where the file of rejected rows is staged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
@@ -121,6 +122,14 @@ class Storage:
                 return int(self._fs.info(self.path(name))["size"] or 0)
         except FileNotFoundError:
             return None
+
+    def modified(self, name: str) -> float:
+        """Return when a file was last written, in seconds since 1970; infinite when it is gone, or nobody can say."""
+        try:
+            with self._attempt("looked up", name):
+                return float(self._fs.modified(self.path(name)).timestamp())
+        except FileNotFoundError:
+            return math.inf
 
     def exists(self, name: str) -> bool:
         """Tell whether a file is there."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_llm_provider import dataset
 from airflow_llm_provider.dataset.content_hash import ContentHash
-from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, Layout
+from airflow_llm_provider.dataset.layout import MANIFEST, Layout
 from airflow_llm_provider.engine.call import Outcome
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
@@ -217,7 +217,6 @@ class TestMergeShards:
         assert manifest["rows_by_status"] == {"success": 12}
         assert manifest["columns"]["answer"] == "string"
         assert manifest["run_id"] == "r1"
-        assert not workbench.layout.storage.exists(INTENT)
 
     def test_identical_inputs_make_identical_files(self, make_workbench, numbers):
         contents = []
