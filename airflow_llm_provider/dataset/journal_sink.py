@@ -51,6 +51,8 @@ class AppendedFile:
         self._lock = threading.Lock()
         self._handle: int | None = None
         self._synced_at = monotonic()
+        self._syncing: threading.Thread | None = None
+        self._sync_error: OSError | None = None
         self._torn = False
         self._closed = False
         self.files: list[str] = []
@@ -66,8 +68,7 @@ class AppendedFile:
                 if os.write(handle, data) != len(data):
                     raise LLMStateError(f"{self._uri} could not be written: the disk is full")
                 self._torn = False
-                if self._monotonic() - self._synced_at >= self._sync_seconds:
-                    self._sync(handle)
+                self._sync_aside(handle)
             except OSError as error:
                 raise LLMStateError(f"{self._uri} could not be written: {reason(error)}") from error
 
@@ -80,16 +81,39 @@ class AppendedFile:
             self.files.append(self._name)
         return self._handle
 
+    def _sync_aside(self, handle: int) -> None:
+        """Sync in a thread when it is time, so that nobody waits for the disk; its error is the next write's."""
+        if self._sync_error is not None:
+            raise self._sync_error
+        if self._monotonic() - self._synced_at < self._sync_seconds:
+            return
+        if self._syncing is None or not self._syncing.is_alive():
+            self._synced_at = self._monotonic()
+            self._syncing = threading.Thread(
+                target=self._sync, args=(handle,), name="llm-journal", daemon=True
+            )
+            self._syncing.start()
+
     def _sync(self, handle: int) -> None:
-        os.fsync(handle)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            self._sync_error = error
+
+    def _sync_now(self, handle: int) -> None:
+        if self._syncing is not None:
+            self._syncing.join()
+        self._sync(handle)
         self._synced_at = self._monotonic()
+        if self._sync_error is not None:
+            raise self._sync_error
 
     def flush(self) -> None:
         """Sync what was written to the disk."""
         with self._lock:
             if self._handle is not None:
                 try:
-                    self._sync(self._handle)
+                    self._sync_now(self._handle)
                 except OSError as error:
                     raise LLMStateError(f"{self._uri} could not be written: {reason(error)}") from error
 

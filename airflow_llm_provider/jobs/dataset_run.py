@@ -34,7 +34,7 @@ def run_dataset(
     base_url: str | None = None,
     api_key: str | None = None,
     concurrency: int = 16,
-    shard_tokens: int = 200_000,
+    shard_tokens: int = 2_000_000,
     timeout: float = 60.0,
     max_attempts: int = 5,
     max_output_attempts: int = 1,
@@ -66,6 +66,8 @@ def run_dataset(
     :param destination: folder of the output; any fsspec URL.
     :param base_url: the endpoint, such as ``http://127.0.0.1:8000/v1``; ``None``: OpenAI's.
     :param api_key: key of the account; ``None``: none is sent.
+    :param shard_tokens: prompt tokens of one shard. In one process shards run one after the other and are only where
+        finished results are put in place, so they are ten times as large as the operators' by default.
     :param limits: requests and tokens a minute, for every model or by model, such as
         ``{"requests_per_minute": 500, "tokens_per_minute": 200_000}``; ``None``: not known.
     :param limiter_url: where limits and budget are shared; by default, and as ``file://``, between all processes of

@@ -204,12 +204,8 @@ class ShardRun:
                 self._log.warning("%s", warning)
             judge = ColumnJudge(plan.spec)
             self._settled = settled = settle(shard.keys, known.answers, judge, alike=self._alike(plan))
-            self._log.info(
-                "%s: %s rows to ask, %s answers reused",
-                self._reference.label,
-                f"{settled.pending:,}",
-                f"{settled.reused:,}",
-            )
+            counts = (f"{settled.pending:,}", f"{settled.reused:,}")
+            self._log.info("%s: %s rows to ask, %s answers reused", self._reference.label, *counts)
             await self._ask(layout, plan, shard, known, judge)
 
     async def _ask(
@@ -251,8 +247,7 @@ class ShardRun:
 
     def _make_engine(self, layout: Layout, plan: Plan, judge: Judge, progress: ProgressLog) -> Engine:
         setup = self._setup(plan)
-        # The plan's place, since the same rows may be asked for several destinations, and its time, since starting over
-        # begins a budget anew. What is stored counts in either case.
+        # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
         budget = setup.budget(
             f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
             known=lambda: spent_on(layout, plan),

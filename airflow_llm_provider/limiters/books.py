@@ -196,6 +196,8 @@ class RedisBook:
     def __init__(self, url: str, name: str) -> None:
         try:
             import redis  # noqa: PLC0415 -- an optional package
+            from redis.backoff import NoBackoff  # noqa: PLC0415
+            from redis.retry import Retry  # noqa: PLC0415
         except ImportError as error:
             raise LLMInputError(
                 "limiter_url is a redis:// one, but the redis package is missing: "
@@ -204,7 +206,11 @@ class RedisBook:
         self._error = redis.RedisError
         self._place = redact(url)
         self._client = redis.Redis.from_url(
-            as_redis(url), socket_timeout=_REDIS_TIMEOUT, socket_connect_timeout=_REDIS_TIMEOUT
+            as_redis(url),
+            socket_timeout=_REDIS_TIMEOUT,
+            socket_connect_timeout=_REDIS_TIMEOUT,
+            # A step whose answer was lost may have been taken: it must not be taken twice.
+            retry=Retry(NoBackoff(), 0),
         )
         self._key = f"airflow-llm-book:{{{name}}}"
         self._reserve = self._client.register_script(_SUMS_LUA + _RESERVE)

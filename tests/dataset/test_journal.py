@@ -37,6 +37,12 @@ def record(number, **changes):
     return Record(number.to_bytes(16, "big"), number, Outcome(**{**outcome, **changes}))
 
 
+def wait_for_syncs():
+    for thread in threading.enumerate():
+        if thread.name == "llm-journal":
+            thread.join()
+
+
 class TestJournalLine:
     @given(
         st.builds(
@@ -192,9 +198,33 @@ class TestLocalJournal:
         for seconds, expected in ((0.0, 0), (0.9, 0), (1.0, 1), (1.5, 1), (2.0, 2)):
             now[0] = seconds
             journal.append(record(1))
+            wait_for_syncs()
             assert len(synced) == expected
         journal.close()
         assert len(synced) == 3
+
+    def test_nobody_waits_for_a_slow_disk_until_the_end(self, bench, monkeypatch):
+        go_on = threading.Event()
+        monkeypatch.setattr("os.fsync", lambda _: go_on.wait(30))
+        journal = JournalWriter(bench.layout, SHARD, sync_seconds=0.0)
+        for _ in range(5):
+            journal.append(record(1))
+        assert not go_on.is_set()
+        go_on.set()
+        journal.close()
+
+    def test_a_failed_sync_stops_the_writer(self, bench, monkeypatch):
+        def fail(_):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr("os.fsync", fail)
+        journal = JournalWriter(bench.layout, SHARD, sync_seconds=0.0)
+        journal.append(record(1))
+        wait_for_syncs()
+        with pytest.raises(LLMStateError, match="could not be written"):
+            journal.append(record(2))
+        with pytest.raises(LLMStateError):
+            journal.close()
 
     def test_a_record_after_a_failed_write_begins_on_its_own_line(self, bench, monkeypatch):
         journal = JournalWriter(bench.layout, SHARD)
