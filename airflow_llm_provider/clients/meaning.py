@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.clients.redact import public_url
 from airflow_llm_provider.engine.call import FailureKind
 from airflow_llm_provider.engine.status import RowStatus
 
@@ -254,6 +255,9 @@ def parameter_named(error: ErrorBody) -> str | None:
 
 
 def _moved_to(headers: Mapping[str, str]) -> str:
-    # The query may hold what is nobody's business.
-    target = headers.get("location", "").partition("?")[0][:_URL_LENGTH]
+    try:
+        # The login and the query may hold what is nobody's business.
+        target = public_url(headers.get("location", ""))[:_URL_LENGTH]
+    except ValueError:
+        target = ""
     return f" to {target}: use that" if target else ": ask its operator where"

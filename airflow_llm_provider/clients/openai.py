@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 _OPENAI = "https://api.openai.com/v1"
 _PATH = "/chat/completions"
-_OK = 200
+#: Gateways hand out completions with other statuses than 200, and they are paid all the same.
+_SUCCESS = range(200, 300)
 _BAD_REQUEST = (400, 422)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OTHER_CAP = {MAX_TOKENS: MAX_COMPLETION_TOKENS, MAX_COMPLETION_TOKENS: MAX_TOKENS}
@@ -106,7 +107,7 @@ class OpenAIClient:
             sent = self._with_cap_name(body)
             answer = await self._connections.post(_encode(sent))
         now = self._epoch()
-        if answer.status != _OK:
+        if answer.status not in _SUCCESS:
             raise refused(answer.status, answer.headers, answer.body, now=now, redact=self._redact)
         return read_completion(answer.body, answer.headers, now=now, redact=self._redact)
 

@@ -343,6 +343,19 @@ class TestRefused:
         assert "s3cret" not in str(moved)
 
     @pytest.mark.parametrize(
+        ("location", "said"),
+        [
+            ("https://me:s3cret@other.example/v1", "has moved to https://other.example/v1: use that"),
+            ("//me:s3cret@other.example/v1", "has moved to //other.example/v1: use that"),
+            ("http://[s3cret/v1", "has moved: ask its operator where"),
+        ],
+    )
+    def test_a_login_in_a_redirect_is_not_shown(self, location, said):
+        error = str(refusal(301, b"", {"location": location}))
+        assert said in error
+        assert "s3cret" not in error
+
+    @pytest.mark.parametrize(
         "echoed",
         ["my-own-key-123", "sk-proj-abcdef123456", "Bearer eyJhbGciOi", "gsk_abcdefgh", "AIzaSyA1234567890"],
     )

@@ -149,6 +149,7 @@ class TestFailures:
             (Rule(body={"error": {"message": "x"}}), FailureKind.BAD_RESPONSE, "error_in_200"),
             (Rule(body={"choices": []}), FailureKind.BAD_RESPONSE, "no_choices"),
             (Rule(cut=40), FailureKind.BAD_RESPONSE, "not_json"),
+            (Rule(status=204, text=""), FailureKind.BAD_RESPONSE, "not_json"),
             (Rule(fault="drop"), FailureKind.CONNECTION, "connection_lost"),
             (Rule(fault="half"), FailureKind.CONNECTION, "connection_lost"),
         ],
@@ -158,6 +159,12 @@ class TestFailures:
         error = ask(scripted_server)
         assert (error.kind, error.code) == (kind, code)
         assert scripted_server.stats()["requests"] == 1
+
+    @pytest.mark.parametrize("status", [201, 203, 206])
+    def test_a_completion_counts_whatever_success_it_comes_with(self, scripted_server, status):
+        message = {"role": "assistant", "content": "paid"}
+        scripted_server.script(Rule(status=status, body={"choices": [{"message": message}]}))
+        assert ask(scripted_server).text == "paid"
 
     def test_C13_a_server_that_never_answers_is_given_up_in_time(self, scripted_server):
         scripted_server.script(Rule(fault="hang"))
