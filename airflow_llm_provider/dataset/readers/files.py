@@ -47,10 +47,12 @@ class Files:
         self._encoding = encoding
         self.files = files
         try:
-            codecs.lookup(encoding)
-        except LookupError as error:
+            # Python has codecs that are no text encodings, such as base64.
+            "".encode(encoding)
+        except (LookupError, ValueError) as error:
             raise LLMInputError(
-                f"encoding is {encoding!r}, which Python does not know: give a name such as 'utf-8', 'gbk' or 'cp1252'"
+                f"encoding is {encoding!r}, which is no text encoding that Python knows: give a name such as 'utf-8', "
+                "'gbk' or 'cp1252'"
             ) from error
 
     @contextmanager
@@ -101,6 +103,12 @@ class Files:
         except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowInvalid) as error:
             raise LLMInputError(
                 f"{public_uri(file.uri)}{what} is damaged or cut short: {reason(error)}"
+            ) from error
+        except UnicodeError as error:
+            # Not one byte, but the file as a whole: UTF-16 without a byte order mark, for instance.
+            raise LLMInputError(
+                f"{public_uri(file.uri)}{what} is not {self._encoding} ({reason(error)}): give the file's encoding=, such "
+                "as 'utf-16-le'"
             ) from error
         except FileNotFoundError as error:
             raise LLMStateError(f"{public_uri(file.uri)} is gone since it was listed: run again") from error

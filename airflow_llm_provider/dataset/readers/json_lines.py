@@ -8,6 +8,7 @@ A missing key is null.
 from __future__ import annotations
 
 import json
+import math
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -143,9 +144,11 @@ class JsonLinesReader:
         """Parse what orjson refuses: halves of surrogate pairs, NaN, very large integers."""
         text = line.decode()
         try:
-            row, replaced = _cleaned(json.loads(text))
+            row, replaced = _cleaned(json.loads(text, parse_float=_finite))
         except RecursionError as error:
             raise LLMInputError(f"{place} is nested too deeply") from error
+        except LLMInputError as error:
+            raise LLMInputError(f"{place} {error}") from None
         except ValueError as error:
             why = getattr(error, "msg", type(error).__name__)
             raise LLMInputError(f"{place} is no whole JSON value ({why}); is the file cut short?") from error
@@ -206,8 +209,18 @@ def _cleaned(value: Any) -> tuple[Any, int]:
         return [part for part, _ in parts], sum(count for _, count in parts)
     if isinstance(value, dict):
         cleaned = {clean(key): _cleaned(part) for key, part in value.items()}
+        if len(cleaned) < len(value):
+            raise LLMInputError("has keys that differ in halves of surrogate pairs only: give each key once")
         return {key: part for key, (part, _) in cleaned.items()}, sum(count for _, count in cleaned.values())
     return value, 0
+
+
+def _finite(digits: str) -> float:
+    """Read a float, and refuse what would silently become infinity."""
+    number = float(digits)
+    if math.isinf(number):
+        raise LLMInputError("has a number beyond the range of floats: write it as a text")
+    return number
 
 
 def _check_keys(line: bytes, place: str) -> None:

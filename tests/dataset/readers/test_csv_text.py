@@ -72,6 +72,16 @@ class TestCsv:
             {"id": "1", "text": "退款"}
         ]
 
+    @pytest.mark.parametrize("encoding", ["base64", "rot13", "undefined", "a\0b", ""])
+    def test_what_is_no_text_encoding_is_refused(self, read, encoding):
+        with pytest.raises(LLMInputError, match="no text encoding"):
+            read({"a.csv": b"x\n1\n"}, encoding=encoding)
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "punycode"])
+    def test_a_file_that_is_not_of_its_encoding_as_a_whole_is_refused(self, read, encoding):
+        with pytest.raises(LLMInputError, match=f"is not {encoding}.*give the file's encoding="):
+            read({"a.csv": b"x,y\n1,2\n"}, encoding=encoding)
+
     def test_an_unknown_encoding_is_refused(self, read):
         with pytest.raises(LLMInputError, match="encoding is 'latin-99'"):
             read({"a.csv": b"x\n"}, encoding="latin-99")

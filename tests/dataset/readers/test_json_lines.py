@@ -100,6 +100,17 @@ class TestJsonLines:
         table = read({"a.jsonl": b'{"v":NaN}\n{"v":1.5}\n{"v":-Infinity}'})
         assert str(table.column("v").to_pylist()) == "[nan, 1.5, -inf]"
 
+    @pytest.mark.parametrize("number", ["1e400", "-1e999", "[1e400]"])
+    def test_a_number_that_no_float_holds_is_refused(self, read, number):
+        with pytest.raises(LLMInputError, match=r"line 2 has a number beyond the range of floats"):
+            read({"a.jsonl": f'{{"n":1.5}}\n{{"n":{number}}}\n'.encode()})
+
+    def test_D4_keys_that_become_one_are_refused(self, read):
+        with pytest.raises(
+            LLMInputError, match="line 1 has keys that differ in halves of surrogate pairs only"
+        ):
+            read({"a.jsonl": rb'{"\ud800":1,"\udfff":2}'})
+
     @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
     def test_H1_byte_order_marks_are_known(self, read, encoding):
         assert rows(read({"a.jsonl": '{"n":"é"}\n{"n":"ü"}\n'.encode(encoding)})) == [{"n": "é"}, {"n": "ü"}]
