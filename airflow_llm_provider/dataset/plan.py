@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 #: Version of the plan file. Readers refuse a newer one by name instead of guessing.
 PLAN_VERSION = 1
-#: Most bytes of all shard references together: what the smallest column that Airflow's databases keep an XCom in,
-#: and its API, take without trouble.
-MAX_REFERENCES_BYTES = 256_000
+#: Bytes of all shard references together beyond which each does without the plan's URI. No limit: Airflow takes more.
+_LONG_REFERENCES_BYTES = 256_000
 _THOUSAND = 1000
 
 
@@ -136,14 +135,14 @@ class Plan:
     def references(self, layout: Layout) -> list[ShardReference]:
         """Return what crosses XCom for each shard.
 
-        The plan is named by its URI, or, when that would make one reference or all of them together too long,
-        relative to the destination.
+        The plan is named by its URI, or, when that would make one reference too long or all of them together
+        long, relative to the destination.
         """
         for plan in (layout.uri(layout.plan(self.plan_id)), layout.plan(self.plan_id)):
             references = [entry.reference(plan) for entry in self.shards]
             # As Airflow writes them: with spaces, and \u escapes for all that is not ASCII.
             sizes = [len(json.dumps(reference.to_json())) for reference in references]
-            if max(sizes, default=0) <= MAX_REFERENCE_BYTES and sum(sizes) <= MAX_REFERENCES_BYTES:
+            if max(sizes, default=0) <= MAX_REFERENCE_BYTES and sum(sizes) <= _LONG_REFERENCES_BYTES:
                 break
         return references
 

@@ -35,6 +35,7 @@ def storage_resolver(conn_id: str | None = None) -> Resolver:
         scheme, separator, rest = url.partition("://")
         if not separator or scheme in _LOCAL_SCHEMES:
             return urls.resolve(url)
+        urls.refuse_password(url)
         authority, slash, path = rest.partition("/")
         named_conn_id, _, host = authority.rpartition("@")
         chosen = named_conn_id or conn_id

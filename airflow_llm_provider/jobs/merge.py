@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.merge import merge_shards
 from airflow_llm_provider.dataset.plan import read_plan
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMInputError
@@ -85,8 +85,8 @@ def describe(summary: RunSummary) -> str:
     return (
         f"{counted(summary.rows, 'row')} ({statuses or 'none'}) from {counted(summary.shards, 'shard')}: "
         f"{counted(summary.requests, 'request')}, {summary.retries:,} retries, {counted(summary.reused, 'answer')} reused, {summary.usage.prompt_tokens:,} tokens in, "
-        f"{summary.usage.completion_tokens:,} tokens out, {cost}. Output: {summary.destination}"
-        + (f"; rows without an answer: {summary.rejects}" if summary.rejects else "")
+        f"{summary.usage.completion_tokens:,} tokens out, {cost}. Output: {public_uri(summary.destination)}"
+        + (f"; rows without an answer: {public_uri(summary.rejects)}" if summary.rejects else "")
     )
 
 

@@ -13,7 +13,7 @@ from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import SplitSettings
 from airflow_llm_provider.dataset.source import Source, open_source
 from airflow_llm_provider.dataset.split import Draft, draft_split
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.amounts import counted, dollars
@@ -156,7 +156,8 @@ def split(
         created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
         if options.start_over:
             log.warning(
-                "Starting over: every stored answer under %s is forgotten and paid for again.", destination
+                "Starting over: every stored answer under %s is forgotten and paid for again.",
+                public_uri(destination),
             )
         plan = draft.commit(estimate=estimate.to_json(), created=created, start_over=options.start_over)
     return SplitResult(

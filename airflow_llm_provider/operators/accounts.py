@@ -24,6 +24,15 @@ def check_one_of_conn_ids(conn_id: Any, conn_ids: Any) -> None:
         )
 
 
+def check_fallback(fallback_model: str | None, model: str) -> None:
+    """Refuse a model to fall back to that is the model itself, as the shards would.
+
+    :raises LLMInputError: naming the model.
+    """
+    if fallback_model == model:
+        raise LLMInputError(f"fallback_model is {model!r}, the model itself: name another, cheaper one")
+
+
 def hooks_of(arguments: Mapping[str, Any]) -> dict[LLMHook, int]:
     """Return the hooks of ``conn_ids``, else of ``conn_id``, with their weights; none without either.
 

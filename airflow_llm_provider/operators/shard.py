@@ -13,6 +13,7 @@ from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.operators.accounts import (
     check_cap,
+    check_fallback,
     check_one_of_conn_ids,
     hooks_of,
     price_of_one,
@@ -29,6 +30,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_weights,
     as_text,
     check_known,
+    is_deferred,
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
@@ -190,6 +192,8 @@ class ShardDatasetOperator(BaseOperator):
             raise LLMInputError(f"spec is a {type(self.spec).__name__}: give a CompletionSpec")
         check_known(self._READERS, vars(self), templated=self.template_fields)
         check_one_of_conn_ids(self.conn_id, self.conn_ids)
+        if not is_deferred(self.model) and not is_deferred(self.fallback_model):
+            check_fallback(self.fallback_model, self.model or self.spec.model)
 
     def _split(self, arguments: Mapping[str, Any]) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
@@ -199,6 +203,7 @@ class ShardDatasetOperator(BaseOperator):
             if arguments["model"] is None
             else dataclasses.replace(self.spec, model=arguments["model"])
         )
+        check_fallback(arguments["fallback_model"], spec.model)
         return jobs.split(
             spec,
             arguments["source"],

@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.storage import BrokenFileError, MissingFileError, Storage
 from airflow_llm_provider.dataset.urls import public_uri, resolve
-from airflow_llm_provider.errors import LLMStateError
+from airflow_llm_provider.errors import LLMInputError, LLMStateError
 
 
 @pytest.fixture
@@ -216,6 +216,20 @@ class TestLocalStorage:
 
     def test_remote_storage_is_not_local(self, make_workbench):
         assert type(make_workbench("memory").layout.storage) is Storage
+
+
+class TestResolve:
+    @pytest.mark.parametrize(
+        "url", ["sftp://me:hunter2@host/x", "s3://key:hun@ter2@b/x", "simplecache::ftp://:hunter2@host/x"]
+    )
+    def test_a_password_in_a_url_is_refused_and_not_repeated(self, url):
+        with pytest.raises(LLMInputError, match=r"\*\*\*@.* holds a password.*storage_conn_id") as caught:
+            resolve(url)
+        assert "hun" not in str(caught.value)
+
+    @pytest.mark.parametrize("url", ["memory://conn@b/a:b@c", "memory://b/x:y@z", "file:///a:b@c"])
+    def test_what_only_looks_like_one_is_not(self, url):
+        resolve(url)
 
 
 class TestPublicUri:

@@ -265,7 +265,12 @@ class TestFiles:
     def test_layout_is_the_one_drawn(self, job: Job) -> None:
         files = {path.relative_to(job.folder / "out").parts for path in (job.folder / "out").rglob("*.*")}
         assert {name[0] for name in files} == {"part-00000.parquet", "_manifest.json", "_llm"}
-        assert {name[1] for name in files if name[0] == "_llm"} == {"plans", "results", "shards"}
+        assert {name[1] for name in files if name[0] == "_llm"} == {
+            "output.json",
+            "plans",
+            "results",
+            "shards",
+        }
 
 
 def shape(line: str) -> str:

@@ -41,6 +41,12 @@ class TestStorageResolver:
         with pytest.raises(LLMInputError, match="the storage connection 'no_such' does not exist"):
             storage_resolver(conn_id)(url)
 
+    @pytest.mark.parametrize("url", ["foo://me:hunter2@host/x", "s3://me:hunter2@bucket/x"])
+    def test_a_password_in_the_url_is_refused_and_not_repeated(self, url: str) -> None:
+        with pytest.raises(LLMInputError, match="holds a password") as caught:
+            storage_resolver()(url)
+        assert "hunter2" not in str(caught.value)
+
     def test_a_scheme_that_nobody_serves_is_refused(self) -> None:
         with pytest.raises(LLMInputError, match="nosuch://"):
             storage_resolver()("nosuch://bucket/key")

@@ -211,6 +211,16 @@ class TestCap:
         with pytest.raises(AirflowFailException, match="the price of small"):
             night.split(max_cost_usd=2.5, fallback_model="small")
 
+    def test_a_fallback_that_is_the_model_itself_is_refused(self, night: Any) -> None:
+        with pytest.raises(LLMInputError, match=r"fallback_model is 'gpt-4o-mini', the model itself"):
+            night.split(fallback_model="gpt-4o-mini")
+        splitter = night.splitter(
+            model="{{ params.model }}", fallback_model="small", source="/no/such/file.csv"
+        )
+        splitter.model = "small"
+        with pytest.raises(AirflowFailException, match=r"fallback_model is 'small', the model itself"):
+            splitter.execute(night.context)
+
     def test_a_dry_run_only_warns(self, night: Any, capsys: pytest.CaptureFixture[str]) -> None:
         assert night.split(max_cost_usd=2.5, dry_run=True) == []
         assert "A real run would fail: max_cost_usd" in capsys.readouterr().out

@@ -222,6 +222,9 @@ class TestRefusals:
     def test_name_the_dag_the_group_and_the_remedy(self, changes: dict[str, Any], message: str) -> None:
         assert message in refusal(**changes)
 
+    def test_a_fallback_that_is_the_model_itself_is_refused(self) -> None:
+        assert "fallback_model is 'small', the model itself" in refusal(model="small", fallback_model="small")
+
     def test_templates_are_not_judged_before_they_are_rendered(self) -> None:
         build(
             shard_tokens="{{ params.shard_tokens }}",
