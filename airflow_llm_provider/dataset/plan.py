@@ -9,7 +9,6 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-import orjson
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.urls import public_uri
@@ -201,7 +200,7 @@ def plan_id_of(
         "shards": [[entry.shard_id, entry.rows, entry.tokens] for entry in shards],
     }
     # 64 bits tell the few plans of one destination apart, and keep the references that cross XCom short.
-    return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -212,7 +211,8 @@ def schema_text(schema: pa.Schema) -> str:
 def write_plan(layout: Layout, plan: Plan) -> str:
     """Write the plan and return its URI."""
     name = layout.plan(plan.plan_id)
-    layout.storage.write_bytes(name, orjson.dumps(plan.to_json(), option=orjson.OPT_INDENT_2))
+    # The standard library, since a schema's bounds may be integers beyond the 64 bits that orjson knows.
+    layout.storage.write_bytes(name, json.dumps(plan.to_json(), indent=2, ensure_ascii=False).encode())
     return layout.uri(name)
 
 
@@ -227,7 +227,7 @@ def read_plan(layout: Layout, plan_id: str) -> Plan:
     if data is None:
         raise LLMStateError(f"the plan {uri} is missing: clear the split and everything after it")
     try:
-        return Plan.from_json(orjson.loads(data))
+        return Plan.from_json(json.loads(data))
     except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
         if isinstance(error, LLMInputError):
             raise

@@ -114,6 +114,11 @@ def split(
     :raises LLMInputError: bad source, prompt or setting; nothing was written.
     :raises LLMStateError: storage that cannot be read or written.
     """
+    for name, value in (("source", source), ("destination", destination)):
+        if not value.strip():
+            raise LLMInputError(
+                f"{name} is empty: a template that renders to nothing would mean the current folder"
+            )
     options = options or SplitOptions()
     log = log or _log
     preparation = RowPreparation(spec)

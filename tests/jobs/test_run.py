@@ -20,7 +20,7 @@ from airflow_llm_provider.errors import (
     LLMQuotaError,
     LLMRetryableError,
 )
-from airflow_llm_provider.jobs import merge, run_dataset
+from airflow_llm_provider.jobs import merge, run_dataset, split
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.testing.scripted_client import reply
 
@@ -197,6 +197,25 @@ class TestBadSettings:
     def test_A1_shards_grow_to_fit_when_asked_to(self, job):
         job.write([f"row {n}" for n in range(1025)])
         assert len(job.split(shard_tokens=1, max_shards=1024, fit_max_shards=True).references) <= 1024
+
+    @pytest.mark.parametrize("name", ["source", "destination"])
+    def test_an_empty_location_is_not_the_current_folder(self, job, name):
+        job.write(TEXTS)
+        places = {"source": job.source, "destination": job.destination, name: " "}
+        with pytest.raises(LLMInputError, match=f"{name} is empty"):
+            split(job.spec, places["source"], places["destination"])
+
+    def test_bounds_beyond_64_bits_are_kept(self, job):
+        schema = {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "maximum": 2**80}},
+            "required": ["n"],
+        }
+        job.spec = CompletionSpec(model="m", prompt="{{ text }}", output_schema=schema)
+        job.write(["x", "y"])
+        job.answer = lambda _: '{"n": 1}'
+        assert job.run().succeeded == 2
+        assert job.run().requests == 0
 
     def test_B5_run_scoped_values_are_refused(self, job):
         job.write(TEXTS)
