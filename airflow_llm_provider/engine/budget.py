@@ -12,7 +12,6 @@ Only what can be known beforehand can be kept: a prompt that was counted too low
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,6 +35,8 @@ _TOKENS_WITHOUT_END = 1 << 52
 _ASK_AGAIN = 0.25
 #: Seconds for which a book that cannot be asked is waited for: a restart of Redis, or a failover.
 _BOOK_PATIENCE = 15.0
+#: Seconds between attempts at it, in which it is left alone: each may keep everybody waiting for a second.
+_BOOK_RETRY = 3.0
 #: Failures of which it is certain, or as good as certain, that nothing is billed: the endpoint said no.
 _NOT_BILLED = TERMINAL_KINDS | {
     FailureKind.ROW,
@@ -117,6 +118,7 @@ class BudgetGate:
         self._used_up = False
         self._waits_since: float | None = None
         self._away_since: float | None = None
+        self._ask_at = -math.inf
         #: The whole run's sums, as last heard.
         self.balance = Balance()
 
@@ -134,12 +136,15 @@ class BudgetGate:
             )
         except LLMInputError as error:
             return Passage(stop=error)
+        if now < self._ask_at:
+            return Passage(wait=self._ask_at - now)
         before = self.balance
         try:
             self._tell_the_book()
             fits, self.balance = self._book.reserve(worst, limit=self._limit)
         except BookAwayError as away:
-            return self._without_book(away, now)
+            since = self._leave_alone(now)
+            return Passage(stop=away) if now >= since + _BOOK_PATIENCE else Passage(wait=self._ask_at - now)
         self._away_since = None
         self._used_up = not fits and exceeds(self.balance.spent + worst, self._limit)
         if fits:
@@ -151,14 +156,14 @@ class BudgetGate:
             self._waits_since = now
         return self._refuse(worst, now)
 
-    def withdraw(self, request: Request, *, now: float) -> None:  # noqa: ARG002 -- the protocol's
+    def withdraw(self, request: Request, *, now: float) -> None:
         """Give back what was reserved."""
-        self._settle(self._reserved.pop(request.index), Spent())
+        self._settle(self._reserved.pop(request.index), Spent(), now)
 
-    def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:  # noqa: ARG002
+    def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:
         """Replace what was reserved by what was spent; where nobody said, all of it counts as spent."""
         reserved = self._reserved.pop(request.index)
-        self._settle(reserved, self._really(request, attempt, reserved))
+        self._settle(reserved, self._really(request, attempt, reserved), now)
         self._tell()
 
     def _refuse(self, worst: Spent, now: float) -> Passage:
@@ -180,15 +185,21 @@ class BudgetGate:
             )
         )
 
-    def _without_book(self, away: BookAwayError, now: float) -> Passage:
+    def _leave_alone(self, now: float) -> float:
+        """Ask the book no more for a while; return since when it is away."""
         self._away_since = now if self._away_since is None else self._away_since
-        return Passage(stop=away) if now >= self._away_since + _BOOK_PATIENCE else Passage(wait=_ASK_AGAIN)
+        self._ask_at = now + _BOOK_RETRY
+        return self._away_since
 
-    def _settle(self, reserved: Spent, spent: Spent) -> None:
+    def _settle(self, reserved: Spent, spent: Spent, now: float) -> None:
         self._untold.append((reserved, spent))
+        if now < self._ask_at:
+            return
         # A book that is away hears of it with the next request. If none comes, what was reserved stays counted.
-        with contextlib.suppress(BookAwayError):
+        try:
             self._tell_the_book()
+        except BookAwayError:
+            self._leave_alone(now)
 
     def _tell_the_book(self) -> None:
         while self._untold:

@@ -143,10 +143,23 @@ class TestLostBook:
         book = LostBook()
         gate, book.away = gate_on(book, max_tokens_total=1500), "unchanged"
         assert gate.admit(request(), now=0).wait > 0
-        assert gate.admit(request(), now=14).wait > 0
+        assert gate.admit(request(), now=12).wait == 3
         assert isinstance(gate.admit(request(), now=15).stop, LLMRetryableError)
         book.away = None
-        assert gate.admit(request(), now=16) == PASS
+        assert gate.admit(request(), now=18) == PASS
+
+    def test_is_left_alone_between_attempts(self):
+        book = LostBook()
+        gate = gate_on(book, max_tokens_total=2500)
+        gate.admit(request(0), now=0)
+        gate.admit(request(1), now=0)
+        book.away = "unknown"
+        gate.settle(request(0), answered(150), now=1)
+        gate.settle(request(1), answered(150), now=1.1)
+        assert gate.admit(request(2), now=3).wait == 1
+        book.away = None
+        assert gate.admit(request(2), now=4) == PASS
+        assert gate.balance == Balance(spent=Spent(tokens=150), reserved=Spent(tokens=2000))
 
     @pytest.mark.parametrize(
         ("away", "after"),
@@ -163,7 +176,7 @@ class TestLostBook:
         book.away = away
         gate.settle(request(0), answered(150), now=1)
         book.away = None
-        assert gate.admit(request(1), now=2) == PASS
+        assert gate.admit(request(1), now=4) == PASS
         assert gate.balance == after
 
 
