@@ -27,6 +27,7 @@ _CUT_OFF = frozenset({"length", "max_tokens", "model_length"})
 _FILTERED = frozenset({"content_filter", "content_filtered", "safety", "recitation", "prohibited_content"})
 #: What local reasoning models put before their answer when the server does not take it away.
 _THINKING = re.compile(r"\s*<think>.*?</think>\s*", re.DOTALL)
+_UNENDED_THINKING = re.compile(r"\s*<think>")
 _MESSAGE_LENGTH = 300
 
 
@@ -59,6 +60,8 @@ class AnswerJudge:
         if self._shape is None:
             return Judgement(status=RowStatus.SUCCESS, answer=clean_text(text))
         try:
+            if _UNENDED_THINKING.match(text):
+                raise MalformedJSONError("is a thought without an end")  # noqa: TRY301 -- an object in it is a draft
             return self._shape.judge(parse_answer(text))
         except MalformedJSONError as error:
             message = f"the answer {error}"

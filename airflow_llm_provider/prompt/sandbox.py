@@ -113,6 +113,8 @@ def parse(environment: ImmutableSandboxedEnvironment, source: str) -> tuple[node
             f"the prompt is no Jinja template: {error.message} (line {error.lineno}); "
             "put {% raw %}…{% endraw %} around braces meant literally"
         ) from error
+    except RecursionError:
+        raise LLMInputError("the prompt is nested too deeply: use fewer brackets and blocks") from None
     access = _RowAccess(taken={node.name for node in tree.find_all(nodes.Name)})
     tree = access.visit(tree)
     if any(node.name == _ROW for node in tree.find_all(nodes.Name)):

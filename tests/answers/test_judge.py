@@ -226,6 +226,11 @@ class TestSchema:
             RowStatus.INVALID_OUTPUT,
         )
 
+    def test_a_draft_in_thinking_that_never_ends_is_no_answer(self):
+        judgement = judge('<think>perhaps {"label":"neg"}')
+        assert (judgement.status, judgement.code) == (RowStatus.INVALID_OUTPUT, "invalid_json")
+        assert judgement.try_again
+
     def test_thinking_before_the_object_is_no_part_of_it(self):
         assert judge('<think>{"label":"neg"}? no</think>{"label":"pos"}').answer == {"label": "pos"}
 

@@ -197,6 +197,7 @@ class TestConstruction:
             ("{{ a.__class__ }}", "'__class__'.*sandbox refuses"),
             ("{% block a %}{% endblock %}{% block a %}{% endblock %}", "no Jinja template"),
             ("{% break %}", "no Jinja template"),
+            ("{{ " + "(" * 300 + "a" + ")" * 300 + " }}", "nested too deeply"),
         ],
     )
     def test_what_fails_in_every_row_fails_before_any(self, prompt, message):
