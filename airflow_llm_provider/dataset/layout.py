@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_llm_provider.dataset.local_storage import LocalStorage
 from airflow_llm_provider.dataset.storage import Storage
-from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason, resolve
+from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason, refuse_password, resolve
 from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class Layout:
 
 def _open_storage(root: str, resolver: Resolver = resolve) -> Storage:
     """Open the storage below ``root``."""
+    # Whatever the resolver makes of it: the destination goes into the manifest and into XCom.
+    refuse_password(root)
     try:
         fs, path = _outside_of_loops(resolver, root)
     except LLMError:

@@ -132,7 +132,7 @@ class ForbiddenFileSystem(MemoryFileSystem):
 class TestUnreadableStorage:
     @pytest.fixture
     def storage(self):
-        return Layout("secret://user:pass@bucket/x", lambda url: (ForbiddenFileSystem(), "/bucket/x")).storage
+        return Layout("secret://conn_id@bucket/x", lambda url: (ForbiddenFileSystem(), "/bucket/x")).storage
 
     @pytest.mark.parametrize(
         "attempt",
@@ -149,7 +149,7 @@ class TestUnreadableStorage:
     )
     def test_unknown_is_not_absent(self, storage, attempt):
         with pytest.raises(
-            LLMStateError, match=r"(?s)secret://\*\*\*@bucket/x/[fg].*Access Denied"
+            LLMStateError, match=r"(?s)secret://conn_id@bucket/x/[fg].*Access Denied"
         ) as caught:
             attempt(storage)
         assert "pass" not in str(caught.value)
@@ -226,6 +226,13 @@ class TestResolve:
         with pytest.raises(LLMInputError, match=r"\*\*\*@.* holds a password.*storage_conn_id") as caught:
             resolve(url)
         assert "hun" not in str(caught.value)
+
+    def test_a_password_in_a_destination_is_refused_whoever_resolves_it(self):
+        def resolver(url):
+            return MemoryFileSystem(), "/out"
+
+        with pytest.raises(LLMInputError, match="holds a password"):
+            Layout("sftp://me:hunter2@host/out", resolver).uri("x")
 
     @pytest.mark.parametrize("url", ["memory://conn@b/a:b@c", "memory://b/x:y@z", "file:///a:b@c"])
     def test_what_only_looks_like_one_is_not(self, url):
