@@ -124,7 +124,7 @@ class ForbiddenFileSystem(MemoryFileSystem):
     """Refuses everything, as a bucket without permission does."""
 
     def _refuse(self, *args, **kwargs):
-        raise PermissionError("Access Denied")
+        raise PermissionError("Access Denied: https://user:pass@bucket/x")
 
     cat_file = pipe_file = put_file = info = ls = rm_file = cp_file = _open = _refuse
 
