@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason
-from airflow_llm_provider.errors import LLMError, LLMSourceNotFoundError, LLMStateError
+from airflow_llm_provider.errors import LLMError, LLMInputError, LLMSourceNotFoundError, LLMStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +88,10 @@ def find_files(url: str, resolver: Resolver) -> Found:
     return Found(fs=fs, root=root if takes_all else path, files=tuple(files))
 
 
+#: What fsspec calls pipes, sockets and devices: to open one may wait for ever.
+_SPECIAL = "other"
+
+
 class _Walk:
     """Looks through folders one by one: fsspec's own walk leaves out what it may not read, without a word."""
 
@@ -97,6 +101,8 @@ class _Walk:
     def find(self, path: str) -> tuple[str, list[dict[str, Any]]] | None:
         entry = self._info(path)
         if entry is not None:
+            if entry["type"] == _SPECIAL:
+                raise LLMInputError(f"{public_uri(path)} is neither a file nor a folder: give one of them")
             return (path, [entry]) if entry["type"] != "directory" else (path, list(self._below(path)))
         parts = path.split("/")
         magic = next((n for n, part in enumerate(parts) if self._is_pattern("/".join(parts[:n]), part)), None)
@@ -137,7 +143,7 @@ class _Walk:
                 continue
             if entry["type"] == "directory":
                 yield from self._below(entry["name"])
-            else:
+            elif entry["type"] != _SPECIAL:
                 yield entry
 
     def _matching(self, folder: str, parts: list[str]) -> Iterator[dict[str, Any]]:
@@ -152,7 +158,7 @@ class _Walk:
             entries = [entry for entry in self._list(folder) if _matches(_name(entry), part)]
         for entry in entries:
             if entry["type"] != "directory":
-                if not rest:
+                if not rest and entry["type"] != _SPECIAL:
                     yield entry
             elif rest:
                 yield from self._matching(entry["name"], rest)

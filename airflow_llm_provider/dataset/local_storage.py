@@ -47,11 +47,16 @@ class LocalStorage(Storage):
             target.parent.mkdir(parents=True, exist_ok=True)
             file = temporary.open("xb")
         try:
-            with file:
-                yield file
-                with self._writing(name):
+            try:
+                with file:
+                    yield file
                     file.flush()
                     os.fsync(file.fileno())
+            except OSError as error:
+                # A full disk shows wherever the buffer is emptied: in a write of the caller's, here, or in closing.
+                raise LLMStateError(
+                    f"{public_uri(self.uri(name))} could not be written: {reason(error)}"
+                ) from error
             with self._writing(name):
                 temporary.replace(target)
                 _sync_folder(target.parent)

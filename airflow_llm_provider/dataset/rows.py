@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_llm_provider.errors import LLMInputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 def rows_of(batch: pa.RecordBatch, columns: Iterable[str]) -> list[dict[str, Any]]:
     """Return some columns of a batch as one dict per row."""
     names = list(columns)
-    values = [_values(batch.column(name)) for name in names]
+    values = [_values(batch.column(name), name) for name in names]
     if not names:
         return [{} for _ in range(batch.num_rows)]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
@@ -24,7 +26,7 @@ def text_columns(batch: pa.RecordBatch, columns: Iterable[str]) -> dict[str, lis
     arrays = {name: batch.column(name) for name in columns}
     if not all(_is_text(array.type) for array in arrays.values()):
         return None
-    texts = {name: _values(array) for name, array in arrays.items()}
+    texts = {name: _values(array, name) for name, array in arrays.items()}
     for name, array in arrays.items():
         if array.null_count:
             texts[name] = ["" if value is None else value for value in texts[name]]
@@ -42,7 +44,7 @@ def iter_rows(batches: Iterable[pa.RecordBatch], columns: Iterable[str]) -> Iter
         yield from rows_of(batch, names)
 
 
-def _values(array: pa.Array) -> list[Any]:
+def _values(array: pa.Array, name: str) -> list[Any]:
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError:
@@ -50,4 +52,9 @@ def _values(array: pa.Array) -> list[Any]:
         values = [
             None if v is None else v.decode("utf-8", "replace") for v in array.cast(pa.binary()).to_pylist()
         ]
+    except (OverflowError, ValueError, KeyError) as error:  # a missing time zone is a KeyError
+        raise LLMInputError(
+            f"the prompt uses column {name!r}, whose {array.type} values Python cannot hold ({type(error).__name__}), "
+            "such as a date beyond the year 9999 or an unknown time zone: make it text in the source, or leave it out"
+        ) from error
     return values

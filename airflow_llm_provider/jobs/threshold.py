@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 _ANSWERED_OR_BLANK = frozenset({RowStatus.SUCCESS, RowStatus.EMPTY_INPUT})
 #: Ways to end that speak of the prompt, the model or the endpoint rather than of one row's content.
 _NOT_THE_ROW = frozenset(
-    {RowStatus.ERROR, RowStatus.REJECTED, RowStatus.INVALID_OUTPUT, RowStatus.TRUNCATED, RowStatus.EMPTY}
+    {
+        RowStatus.ERROR,
+        RowStatus.REJECTED,
+        RowStatus.INVALID_OUTPUT,
+        RowStatus.TRUNCATED,
+        RowStatus.EMPTY,
+        RowStatus.CONTEXT_TOO_LONG,
+        RowStatus.REQUEST_TOO_LARGE,
+    }
 )
 
 
@@ -66,7 +74,7 @@ def check_shard(outcomes: Sequence[Outcome], *, asked: int, threshold: float | N
     if threshold is None and candidates > 1 and sum(rows[status] for status in _NOT_THE_ROW) == candidates:
         raise LLMFailureThresholdError(
             f"none of the {candidates:,} rows has a usable answer ({_kinds(outcomes)}); paid answers are kept. Mend the "
-            "prompt, the schema or max_output_tokens and clear the split, or set failure_threshold=1 to accept this",
+            "prompt, the schema, max_output_tokens or the limits and clear the split, or set failure_threshold=1 to accept this",
             asks_again=_asks_again(outcomes),
         )
 

@@ -1,3 +1,4 @@
+import errno
 import signal
 import subprocess
 import sys
@@ -213,6 +214,17 @@ class TestLocalStorage:
     def test_a_full_disk_is_a_state_error(self):
         with pytest.raises(LLMStateError, match="could not be written"):
             Layout("/dev/full/x").storage.write_bytes("f", b"x")
+
+    def test_a_disk_that_fills_while_a_file_is_written_is_a_state_error(self, tmp_path):
+        storage = Layout(str(tmp_path)).storage
+
+        def write():
+            with storage.create("f"):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        with pytest.raises(LLMStateError, match="could not be written"):
+            write()
+        assert list(tmp_path.iterdir()) == []
 
     def test_remote_storage_is_not_local(self, make_workbench):
         assert type(make_workbench("memory").layout.storage) is Storage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -131,6 +132,30 @@ class TestBadRows:
         )
         assert job.run().rows_by_status == {"success": 11, status.value: 1}
         assert job.requests() == 12
+
+    def test_rows_that_are_all_too_long_are_a_wrong_setting(self, job):
+        job.write(["long " * 500, "longer " * 500])
+        job.spec = CompletionSpec(
+            model="gpt-4o", prompt="{{ text }}", max_output_tokens=10, context_window=100
+        )
+        with pytest.raises(LLMFailureThresholdError, match="2 context_too_long"):
+            job.run()
+
+    def test_a_date_that_python_cannot_hold_is_an_error_that_names_the_column(self, job):
+        far = pa.array([400_000_000_000], pa.timestamp("s"))
+        pq.write_table(pa.table({"day": far}), job.source)
+        job.spec = CompletionSpec(model="m", prompt="{{ day }}")
+        with pytest.raises(LLMInputError, match=r"column 'day'.*OverflowError"):
+            job.run()
+
+    @pytest.mark.timeout(60)
+    def test_a_pipe_in_the_source_folder_is_passed_over(self, job, tmp_path):
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "a.csv").write_text("text\nx\ny\n")
+        os.mkfifo(tmp_path / "in" / "b.csv")
+        assert split(job.spec, str(tmp_path / "in"), job.destination).estimate.rows == 2
+        with pytest.raises(LLMInputError, match="neither a file nor a folder"):
+            split(job.spec, str(tmp_path / "in" / "b.csv"), job.destination)
 
     def test_a_shard_of_one_bad_row_does_not_fail_the_night(self, job):
         job.write(TEXTS)
