@@ -211,8 +211,9 @@ def schema_text(schema: pa.Schema) -> str:
 def write_plan(layout: Layout, plan: Plan) -> str:
     """Write the plan and return its URI."""
     name = layout.plan(plan.plan_id)
-    # The standard library, since a schema's bounds may be integers beyond the 64 bits that orjson knows.
-    layout.storage.write_bytes(name, json.dumps(plan.to_json(), indent=2, ensure_ascii=False).encode())
+    # The standard library, and ASCII: a schema's bounds may be integers beyond the 64 bits that orjson knows, and a
+    # prompt may hold half of a surrogate pair.
+    layout.storage.write_bytes(name, json.dumps(plan.to_json(), indent=2).encode())
     return layout.uri(name)
 
 

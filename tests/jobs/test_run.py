@@ -242,6 +242,11 @@ class TestBadSettings:
         assert job.run().succeeded == 2
         assert job.run().requests == 0
 
+    def test_half_a_surrogate_pair_in_the_prompt_is_kept_in_the_plan(self, job):
+        job.spec = CompletionSpec(model="m", prompt="\ud83d {{ text }}")
+        job.write(["x", "y"])
+        assert job.run().succeeded == 2
+
     def test_B5_run_scoped_values_are_refused(self, job):
         job.write(TEXTS)
         job.spec = CompletionSpec(model="m", prompt="{{ ds }} {{ text }}")
