@@ -147,18 +147,3 @@ class TestWaitUntil:
     def test_what_never_happens_is_explained(self) -> None:
         with pytest.raises(LocalError, match="the moon is not full after 0 s: it is new"):
             wait_until(lambda: False, timeout=0, what="the moon is not full", explain=lambda: ": it is new")
-
-
-class TestBackfills:
-    def test_a_locked_database_is_tried_again(self, server: Server, client: AirflowClient) -> None:
-        answers = iter([httpx.Response(503, text="Database is locked."), {"id": 7}])
-        server.answers["POST /api/v2/backfills"] = lambda _: next(answers)
-        day = datetime(2026, 1, 2, tzinfo=UTC)
-        assert client.create_backfill("d", start=day, end=day, reprocess="completed") == 7
-        assert server.body()["reprocess_behavior"] == "completed"
-
-    def test_any_other_refusal_is_an_error(self, server: Server, client: AirflowClient) -> None:
-        server.answers["POST /api/v2/backfills"] = httpx.Response(409, text="already running")
-        day = datetime(2026, 1, 2, tzinfo=UTC)
-        with pytest.raises(ApiError, match="already running"):
-            client.create_backfill("d", start=day, end=day)

@@ -150,16 +150,19 @@ def once_unlocked(client: AirflowClient, create: Callable[[], None]) -> None:
     """Create a backfill, again when on SQLite another process wrote in between, which Airflow does not endure."""
 
     def created() -> bool:
-        # Airflow looks every half minute only whether a backfill has ended; 3.1 leaves one behind that failed to start.
-        for backfill in client.call("GET", "/backfills", dag_id=DAG_ID)["backfills"]:
-            if backfill["completed_at"] is None:
-                client.call("PUT", f"/backfills/{backfill['id']}/cancel")
         try:
+            # Airflow looks every half minute only whether a backfill has ended, and one that failed to begin may stay.
+            for backfill in client.call("GET", "/backfills", dag_id=DAG_ID)["backfills"]:
+                if backfill["completed_at"] is None:
+                    client.call("PUT", f"/backfills/{backfill['id']}/cancel")
             create()
-        except (ApiError, subprocess.CalledProcessError) as error:
-            if "locked" in f"{error} {getattr(error, 'stderr', '')}" or getattr(error, "status", None) == 500:
-                return False
-            raise
+        except ApiError as error:
+            if error.status not in {409, 500, 503}:
+                raise
+            return False
+        except subprocess.CalledProcessError as error:
+            assert "database is locked" in error.stdout + error.stderr, error.stdout + error.stderr
+            return False
         return True
 
     wait_until(created, timeout=120, what="the database was locked for a backfill")

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["CONFLICT", "NOT_FOUND", "POLL", "UNAVAILABLE", "Calls", "quoted", "run_path", "wait_until"]
+__all__ = ["CONFLICT", "NOT_FOUND", "POLL", "Calls", "quoted", "run_path", "wait_until"]
 
 POLL = 0.3
 NOT_FOUND = 404
 CONFLICT = 409
-UNAVAILABLE = 503
 
 
 class Calls:

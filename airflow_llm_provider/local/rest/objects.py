@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.local.errors import ApiError
-from airflow_llm_provider.local.rest.base import CONFLICT, UNAVAILABLE, Calls, quoted, wait_until
+from airflow_llm_provider.local.rest.base import CONFLICT, Calls, quoted, wait_until
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,7 +27,9 @@ class ObjectCalls(Calls):
         params: dict[str, Any] | None = None,
         max_active_runs: int = 1,
     ) -> int:
-        """Create a backfill and return its id; again when another process had locked the database.
+        """Create a backfill and return its id.
+
+        On SQLite Airflow refuses, and may leave a backfill without runs behind, when another process writes meanwhile.
 
         :param dag_id: the DAG.
         :param start: first date, included.
@@ -44,19 +46,7 @@ class ObjectCalls(Calls):
             "dag_run_conf": params or {},
             "max_active_runs": max_active_runs,
         }
-        created: list[int] = []
-
-        def create() -> bool:
-            try:
-                created.append(self.call("POST", "/backfills", body=body)["id"])
-            except ApiError as error:
-                # Airflow has undone what it began: on SQLite another process wrote in between.
-                if error.status != UNAVAILABLE:
-                    raise
-            return bool(created)
-
-        wait_until(create, timeout=60.0, what=f"the database was locked for a backfill of {dag_id!r}")
-        return int(created[0])
+        return int(self.call("POST", "/backfills", body=body)["id"])
 
     def wait_for_backfill(self, backfill_id: int, *, timeout: float = 180.0) -> None:
         """Wait until all runs of a backfill have ended.
