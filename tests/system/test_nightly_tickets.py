@@ -161,7 +161,8 @@ def once_unlocked(client: AirflowClient, create: Callable[[], None]) -> None:
                 raise
             return False
         except subprocess.CalledProcessError as error:
-            assert "database is locked" in error.stdout + error.stderr, error.stdout + error.stderr
+            if "database is locked" not in error.stdout + error.stderr:
+                pytest.fail(error.stdout + error.stderr)
             return False
         return True
 
