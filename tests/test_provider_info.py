@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from importlib import import_module
@@ -11,6 +12,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
+import pytest
+from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
+from airflow.sdk.bases.decorator import DecoratedOperator
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 import airflow_llm_provider
@@ -19,33 +23,67 @@ from airflow_llm_provider.hooks.endpoint import LLM_EXTRAS
 from airflow_llm_provider.hooks.llm import LLMHook
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
 
-def airflow(*command: str) -> Any:
-    """Run Airflow's own command line, as a user does, and return its JSON."""
+def airflow(*command: str) -> str:
+    """Run Airflow's own command line, as a user does, and return what it prints."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("airflow")), *command, "--output", "json"],
+        [str(Path(sys.executable).with_name("airflow")), *command],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
         env=environment,
     )
-    return json.loads(done.stdout[done.stdout.index("[") :])
+    return done.stdout
+
+
+def listed(*command: str) -> Any:
+    """Return what a command of Airflow lists."""
+    printed = airflow(*command, "--output", "json")
+    return json.loads(printed[printed.index("[") :])
+
+
+def classes() -> Iterator[type[Any]]:
+    """Every class of the package's Airflow layer."""
+    for part in pkgutil.iter_modules(airflow_llm_provider.__path__, "airflow_llm_provider."):
+        # Doubles for tests, and a set-up of the repository: no part of what the provider offers to Airflow.
+        if not part.ispkg or part.name.endswith((".testing", ".local")):
+            continue
+        for found in pkgutil.walk_packages(import_module(part.name).__path__, part.name + "."):
+            if not found.name.endswith("__main__"):
+                kinds = [kind for kind in vars(import_module(found.name)).values() if isinstance(kind, type)]
+                yield from (kind for kind in kinds if kind.__module__ == found.name)
+
+
+def modules_with(base: type[Any]) -> set[str]:
+    """Modules of the package that have such a class for users."""
+    return {
+        kind.__module__ for kind in classes() if issubclass(kind, base) and not kind.__name__.startswith("_")
+    }
 
 
 class TestCommandLine:
     def test_providers_list_shows_the_provider(self) -> None:
-        rows = {row["package_name"]: row for row in airflow("providers", "list")}
+        rows = {row["package_name"]: row for row in listed("providers", "list")}
         assert rows["airflow-llm-provider"]["version"] == airflow_llm_provider.__version__
 
     def test_providers_hooks_shows_the_connection_type(self) -> None:
-        rows = {row["connection_type"]: row for row in airflow("providers", "hooks")}
+        rows = {row["connection_type"]: row for row in listed("providers", "hooks")}
         assert rows["llm"]["class"] == "airflow_llm_provider.hooks.llm.LLMHook"
         assert rows["llm"]["conn_id_attribute_name"] == "conn_id"
         assert rows["llm"]["hook_name"] == LLMHook.hook_name
+
+    def test_config_list_describes_every_option(self) -> None:
+        printed = airflow("config", "list", "--section", "llm", "--defaults")
+        (section,) = [info for name, info in get_provider_info()["config"].items() if name == "llm"]
+        assert f"[llm]\n# {section['description']}" in printed
+        for name, option in section["options"].items():
+            assert f"# Example: {name} = {option['example']}" in printed
+            assert f"# Variable: AIRFLOW__LLM__{name.upper()}" in printed
+            assert option["description"].split(".")[0] in " ".join(printed.split())
 
 
 class TestMetadata:
@@ -64,12 +102,32 @@ class TestMetadata:
         assert connection_type["hook-name"] == LLMHook.hook_name
         assert connection_type["hook-class-name"] == f"{LLMHook.__module__}.{LLMHook.__name__}"
 
-    def test_every_module_named_exists(self) -> None:
-        info = get_provider_info()
-        for module in [
-            m for kind in ("hooks", "operators") for entry in info[kind] for m in entry["python-modules"]
-        ]:
-            import_module(module)
+    @pytest.mark.parametrize(("kind", "base"), [("hooks", BaseHook), ("operators", BaseOperator)])
+    def test_names_every_module_with_a_hook_or_operator(self, kind: str, base: type[Any]) -> None:
+        (entry,) = get_provider_info()[kind]
+        assert set(entry["python-modules"]) == modules_with(base)
+
+    def test_names_every_extra_link(self) -> None:
+        links = {
+            f"{each.__module__}.{each.__name__}" for each in classes() if issubclass(each, BaseOperatorLink)
+        }
+        assert set(get_provider_info().get("extra-links", [])) == links
+
+    def test_names_every_decorator(self) -> None:
+        for entry in get_provider_info().get("task-decorators", []):
+            module, _, name = entry["class-name"].rpartition(".")
+            assert callable(getattr(import_module(module), name))
+        named = {
+            entry["class-name"].rpartition(".")[0] for entry in get_provider_info().get("task-decorators", [])
+        }
+        assert named == {each.__module__ for each in classes() if issubclass(each, DecoratedOperator)}
+
+    @pytest.mark.parametrize("name", sorted(get_provider_info()["config"]["llm"]["options"]))
+    def test_describes_every_option_in_full(self, name: str) -> None:
+        option = get_provider_info()["config"]["llm"]["options"][name]
+        wanted = {"description", "version_added", "type", "example", "default"}
+        assert wanted <= set(option)
+        assert all(isinstance(option[key], str) and option[key] for key in wanted)
 
     def test_airflow_finds_the_hook_by_connection_type(self) -> None:
         found = ProvidersManagerTaskRuntime().hooks["llm"]
