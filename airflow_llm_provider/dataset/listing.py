@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -88,6 +88,29 @@ def find_files(url: str, resolver: Resolver) -> Found:
     return Found(fs=fs, root=root if takes_all else path, files=tuple(files))
 
 
+def look_again(found: Found) -> tuple[SourceFile, ...]:
+    """Look files up as they were listed: those that are still there, as they are now.
+
+    Only their own folders are listed, whatever else belongs to the source.
+
+    :raises LLMStateError: when a folder cannot be listed.
+    """
+    found.fs.invalidate_cache()
+    walk = _Walk(found.fs)
+    wanted = {file.path: file for file in found.files}
+    if list(wanted) == [found.root]:
+        entry = walk.info(found.root)
+        entries = [] if entry is None else [entry]
+    else:
+        folders = sorted({path.rpartition("/")[0] for path in wanted})
+        entries = [entry for folder in folders for entry in walk.entries(folder)]
+    now = {file.path: file for file in (_file(found.fs, entry, found.root) for entry in entries)}
+    # The folders below a glob say the same as before.
+    return tuple(
+        replace(now[path], partitions=file.partitions) for path, file in wanted.items() if path in now
+    )
+
+
 #: What fsspec calls pipes, sockets and devices: to open one may wait for ever.
 _SPECIAL = "other"
 
@@ -99,7 +122,7 @@ class _Walk:
         self._fs = fs
 
     def find(self, path: str) -> tuple[str, list[dict[str, Any]]] | None:
-        entry = self._info(path)
+        entry = self.info(path)
         if entry is not None:
             if entry["type"] == _SPECIAL:
                 raise LLMInputError(f"{public_uri(path)} is neither a file nor a folder: give one of them")
@@ -114,9 +137,9 @@ class _Walk:
 
     def _is_pattern(self, folder: str, part: str) -> bool:
         """Tell a pattern from a name that happens to have such characters."""
-        return bool(_MAGIC.search(part)) and self._info(f"{folder}/{part}") is None
+        return bool(_MAGIC.search(part)) and self.info(f"{folder}/{part}") is None
 
-    def _info(self, path: str) -> dict[str, Any] | None:
+    def info(self, path: str) -> dict[str, Any] | None:
         try:
             entry: dict[str, Any] = self._fs.info(path)
         except FileNotFoundError:
@@ -125,7 +148,7 @@ class _Walk:
             raise LLMStateError(f"{public_uri(path)} could not be looked up: {reason(error)}") from error
         return entry
 
-    def _list(self, folder: str) -> list[dict[str, Any]]:
+    def entries(self, folder: str) -> list[dict[str, Any]]:
         try:
             entries: list[dict[str, Any]] = self._fs.ls(folder, detail=True)
         except FileNotFoundError:
@@ -138,7 +161,7 @@ class _Walk:
         ]
 
     def _below(self, folder: str) -> Iterator[dict[str, Any]]:
-        for entry in self._list(folder):
+        for entry in self.entries(folder):
             if _name(entry)[0] in "._":
                 continue
             if entry["type"] == "directory":
@@ -152,10 +175,10 @@ class _Walk:
             yield from self._anywhere(folder, rest)
             return
         if not self._is_pattern(folder, part):
-            entry = self._info(f"{folder}/{part}")
+            entry = self.info(f"{folder}/{part}")
             entries = [] if entry is None else [entry]
         else:
-            entries = [entry for entry in self._list(folder) if _matches(_name(entry), part)]
+            entries = [entry for entry in self.entries(folder) if _matches(_name(entry), part)]
         for entry in entries:
             if entry["type"] != "directory":
                 if not rest and entry["type"] != _SPECIAL:
@@ -170,7 +193,7 @@ class _Walk:
             yield from self._below(folder)
             return
         yield from self._matching(folder, rest)
-        for entry in self._list(folder):
+        for entry in self.entries(folder):
             if entry["type"] == "directory" and _name(entry)[0] not in "._":
                 yield from self._anywhere(entry["name"], rest)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import json
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.spec import CompletionSpec
@@ -158,7 +158,7 @@ class Plan:
             "rows": self.rows,
             "tokens": self.tokens,
             "columns": {field.name: str(field.type) for field in self.input_schema},
-            "input_schema": base64.b64encode(self.input_schema.serialize().to_pybytes()).decode(),
+            "input_schema": encode_schema(self.input_schema),
             "source": [dict(file) for file in self.source],
             "shards": [dataclasses.asdict(entry) for entry in self.shards],
         }
@@ -174,7 +174,7 @@ class Plan:
                 f"the plan has version {value['plan_version']!r}, this version of airflow-llm-provider reads "
                 f"{PLAN_VERSION}: clear the split and everything after it"
             )
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["input_schema"])))
+        schema = decode_schema(value["input_schema"])
         shards = (ShardEntry(**{**entry, "donors": tuple(entry["donors"])}) for entry in value["shards"])
         return cls(
             plan_id=value["plan_id"],

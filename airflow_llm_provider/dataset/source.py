@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.destination import check_apart
-from airflow_llm_provider.dataset.listing import Found, SourceFile, find_files
+from airflow_llm_provider.dataset.listing import Found, SourceFile, find_files, look_again
 from airflow_llm_provider.dataset.readers.csv_text import CsvReader
 from airflow_llm_provider.dataset.readers.files import Files
 from airflow_llm_provider.dataset.readers.json_lines import JsonLinesReader
@@ -17,7 +18,7 @@ from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_llm_provider.dataset.layout import Layout
 
@@ -44,9 +45,30 @@ class Reader(Protocol):
     schema: pa.Schema
     notes: list[str]
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it found out about all files, as plain JSON: a reader that is given it finds nothing out again."""
+        ...
+
     def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file in order."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What an earlier look at a source found, so that some of its files are read as all of them would be.
+
+    :param root: what :class:`~airflow_llm_provider.dataset.listing.Found` calls root.
+    :param files: the files to read.
+    :param format: format of the files.
+    :param facts: what the reader of all files had found out.
+    """
+
+    root: str
+    files: tuple[SourceFile, ...]
+    format: str
+    facts: Mapping[str, Any]
 
 
 class Source:
@@ -67,8 +89,10 @@ class Source:
         reader: Reader,
         columns_if_empty: Sequence[str],
         limit: int | None,
+        partial: bool = False,
     ) -> None:
         self.url = url
+        self._partial = partial
         self._limit = limit
         self.format = format
         self.files = found.files
@@ -113,6 +137,11 @@ class Source:
                 ]
                 yield pa.RecordBatch.from_arrays([*batch.columns, *partitions], schema=self.schema)
 
+    @property
+    def known(self) -> Known:
+        """What was found, to read some of the files later."""
+        return Known(root=self._found.root, files=self.files, format=self.format, facts=self._reader.facts)
+
     def snapshot(self) -> list[dict[str, Any]]:
         """Say which files, of which size and version, were read."""
         return [
@@ -130,7 +159,11 @@ class Source:
         """Make sure that the files are still those that were opened.
 
         :raises LLMStateError: naming one that is not.
+        :raises LLMInputError: the same, of files that were listed earlier: to read them again would not help.
         """
+        if self._partial:
+            self.check_listed(look_again(self._found))
+            return
         try:
             now = find_files(self.url, self._resolver).files
         except LLMInputError:
@@ -140,6 +173,18 @@ class Source:
             raise LLMStateError(
                 f"the source {public_uri(self.url)} changed while it was read ({min(changed)[0]}): run again when it is "
                 "complete"
+            )
+
+    def check_listed(self, now: tuple[SourceFile, ...]) -> None:
+        """Compare with the files as they are now.
+
+        :raises LLMInputError: naming one that is another.
+        """
+        changed = set(map(_key, now)) ^ set(map(_key, self.files))
+        if changed:
+            raise LLMInputError(
+                f"the source {public_uri(self.url)} changed since it was listed ({min(changed)[0]}): list it again when it "
+                "is complete, in Airflow by clearing the task that lists it and everything after it"
             )
 
 
@@ -152,6 +197,7 @@ def open_source(
     delimiter: str | None = None,
     columns_if_empty: Sequence[str] = (),
     limit: int | None = None,
+    known: Known | None = None,
 ) -> Source:
     """Open a dataset.
 
@@ -163,21 +209,26 @@ def open_source(
     :param delimiter: character between the cells of CSV files.
     :param columns_if_empty: names of the columns, as text, when all files have 0 bytes, so that nothing names them.
     :param limit: read only so many rows, from the first; ``None``: all.
+    :param known: read only these files, of those that ``url`` names; ``None``: find out.
     :raises LLMInputError: when there are no files, or they cannot be one dataset.
     :raises LLMStateError: when they cannot be read.
     """
     if format is not None and format not in set(_FORMATS.values()):
         raise LLMInputError(f"format is {format!r}: give 'parquet', 'csv', 'jsonl' or None")
-    found = find_files(url, resolver)
-    kind = format or _format_of(found.files, url)
+    if known is None:
+        found = find_files(url, resolver)
+        kind, facts = format or _format_of(found.files, url), None
+    else:
+        found = Found(fs=resolver(url)[0], root=known.root, files=known.files)
+        kind, facts = known.format, known.facts
     files = Files(found.fs, found.files, encoding)
     reader: Reader
     if kind == "parquet":
-        reader = ParquetReader(files)
+        reader = ParquetReader(files, facts)
     elif kind == "csv":
-        reader = CsvReader(files, delimiter)
+        reader = CsvReader(files, delimiter, facts)
     else:
-        reader = JsonLinesReader(files)
+        reader = JsonLinesReader(files, facts)
     return Source(
         url=url,
         resolver=resolver,
@@ -186,6 +237,7 @@ def open_source(
         reader=reader,
         columns_if_empty=columns_if_empty,
         limit=limit,
+        partial=known is not None,
     )
 
 

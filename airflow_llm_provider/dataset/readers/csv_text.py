@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.readers.unify import MergedSchema
+from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow_llm_provider.dataset.listing import SourceFile
     from airflow_llm_provider.dataset.readers.files import Files
@@ -34,22 +35,32 @@ class CsvReader:
 
     :param files: the files.
     :param delimiter: character between cells; ``None``: a tab in ``.tsv`` files, else a comma.
+    :param facts: the facts of a reader of these files and others, which need not be found out again.
     """
 
-    def __init__(self, files: Files, delimiter: str | None) -> None:
+    def __init__(self, files: Files, delimiter: str | None, facts: Mapping[str, Any] | None = None) -> None:
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"'):
             raise LLMInputError(f"delimiter is {delimiter!r}: give one character, such as ';'")
         self._files = files
         self._delimiter = delimiter
         # Process-wide, since the csv module knows no other: cells of more than 131,072 characters are ordinary text.
         csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
+        self.notes: list[str] = []
+        if facts is not None:
+            self.schema: pa.Schema = decode_schema(facts["schema"])
+            return
         merged = MergedSchema()
         for file in files.files:
             header = self._header(file)
             if header:
                 merged.add(pa.schema([(name, pa.string()) for name in header]), file.uri)
-        self.schema: pa.Schema = merged.schema()
-        self.notes: list[str] = merged.notes()
+        self.schema = merged.schema()
+        self.notes = merged.notes()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was found out about all files."""
+        return {"schema": encode_schema(self.schema)}
 
     def _header(self, file: SourceFile) -> list[str]:
         with self._files.reading(file), self._files.open_text(file) as text:

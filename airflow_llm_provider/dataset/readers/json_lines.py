@@ -21,7 +21,7 @@ from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow_llm_provider.dataset.listing import SourceFile
     from airflow_llm_provider.dataset.readers.files import Files
@@ -51,14 +51,26 @@ class JsonLinesReader:
     """Reads JSON Lines files in pieces, twice: once for the types, once for the values.
 
     :param files: the files.
+    :param facts: the facts of a reader of these files and others: then they are read once.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, facts: Mapping[str, Any] | None = None) -> None:
         self._files = files
         self._replaced = 0
+        self.notes: list[str] = []
+        kinds = self._kinds() if facts is None else dict(facts["kinds"])
+        #: What was found out about all files.
+        self.facts: dict[str, Any] = {"kinds": kinds}
+        self._converters = {name: _converter(kind) for name, kind in kinds.items()}
+        self.schema: pa.Schema = pa.schema(
+            [(name, _TYPES.get(kind, pa.string())) for name, kind in kinds.items()]
+        )
+
+    def _kinds(self) -> dict[str, int]:
+        """Read everything for the kinds of values in each column."""
         kinds: dict[str, int] = {}
         place = ""
-        for file in files.files:
+        for file in self._files.files:
             for place, _, row in self._rows(file, check=True):
                 _note_kinds(kinds, row)
                 if len(kinds) > _MOST_COLUMNS:
@@ -67,11 +79,6 @@ class JsonLinesReader:
                     )
         if place and not kinds:
             raise LLMInputError(f"{place}: no object has any key, so there are no columns")
-        self._converters = {name: _converter(kind) for name, kind in kinds.items()}
-        self.schema: pa.Schema = pa.schema(
-            [(name, _TYPES.get(kind, pa.string())) for name, kind in kinds.items()]
-        )
-        self.notes: list[str] = []
         mixed = [name for name, kind in kinds.items() if kind not in _TYPES]
         if mixed:
             names = ", ".join(map(repr, mixed))
@@ -82,6 +89,7 @@ class JsonLinesReader:
             self.notes.append(
                 f"{self._replaced} halves of surrogate pairs became U+FFFD: no UTF-8 text can hold them"
             )
+        return kinds
 
     def _rows(self, file: SourceFile, *, check: bool) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yield place, bytes and object of each line."""

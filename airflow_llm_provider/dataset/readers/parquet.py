@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_llm_provider.dataset.readers.unify import MergedSchema
+from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.storage import PARQUET_BUFFER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from airflow_llm_provider.dataset.listing import SourceFile
@@ -30,16 +31,26 @@ class ParquetReader:
     width; anything else is an error before the first row.
 
     :param files: the files.
+    :param facts: the facts of a reader of these files and others, which need not be found out again.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, facts: Mapping[str, Any] | None = None) -> None:
         self._files = files
+        self.notes: list[str] = []
+        if facts is not None:
+            self.schema: pa.Schema = decode_schema(facts["schema"])
+            return
         merged = MergedSchema()
         for file in files.files:
             with self._open(file) as parquet:
                 merged.add(parquet.schema_arrow, file.uri)
-        self.schema: pa.Schema = merged.schema()
-        self.notes: list[str] = merged.notes()
+        self.schema = merged.schema()
+        self.notes = merged.notes()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was found out about all files."""
+        return {"schema": encode_schema(self.schema)}
 
     def _open(self, file: SourceFile) -> AbstractContextManager[pq.ParquetFile]:
         return self._files.open_parquet(
