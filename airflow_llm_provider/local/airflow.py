@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import secrets
 import sys
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.environment import AirflowSettings, Secrets, airflow_environment
+from airflow_llm_provider.local.environment import AirflowSettings, Secrets, airflow_environment, new_secrets
 from airflow_llm_provider.local.errors import ApiError, StartError
 from airflow_llm_provider.local.rest import AirflowClient
 from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
@@ -216,13 +214,8 @@ class LocalAirflow:
     def _secrets(self) -> Secrets:
         path = self.home / "secrets.json"
         if not path.exists():
-            made = Secrets(
-                fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-                jwt_secret=secrets.token_urlsafe(48),
-                api_secret=secrets.token_urlsafe(48),
-            )
             path.touch(mode=0o600)
-            path.write_text(json.dumps(asdict(made)), encoding="utf-8")
+            path.write_text(json.dumps(asdict(new_secrets())), encoding="utf-8")
         return Secrets(**json.loads(path.read_text(encoding="utf-8")))
 
     def _write_state(self) -> None:

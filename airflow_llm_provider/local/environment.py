@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["AirflowSettings", "Secrets", "airflow_environment"]
+__all__ = ["AirflowSettings", "Secrets", "airflow_environment", "new_secrets"]
 
 # What another Airflow on this machine may have left in the environment would point ours at its database.
 _FOREIGN_PREFIXES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW_CTX_", "_AIRFLOW_")
@@ -42,6 +44,15 @@ class Secrets:
     fernet_key: str
     jwt_secret: str
     api_secret: str
+
+
+def new_secrets() -> Secrets:
+    """Draw the keys of a new home."""
+    return Secrets(
+        fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        jwt_secret=secrets.token_urlsafe(48),
+        api_secret=secrets.token_urlsafe(48),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +103,7 @@ class AirflowSettings:
 
 def airflow_environment(
     settings: AirflowSettings,
-    secrets: Secrets,
+    keys: Secrets,
     *,
     inherited: Mapping[str, str],
     extra: Mapping[str, str] | None = None,
@@ -100,7 +111,7 @@ def airflow_environment(
     """Compute the environment of every Airflow process of one home.
 
     :param settings: what distinguishes this Airflow.
-    :param secrets: the keys of the home.
+    :param keys: of the home.
     :param inherited: environment of the calling process; settings of other Airflows in it are left out.
     :param extra: variables that win over everything computed here.
     """
@@ -113,20 +124,20 @@ def airflow_environment(
     # A proxy for the internet must not be asked for this machine's own ports.
     for name in ("NO_PROXY", "no_proxy"):
         env[name] = _with_loopback(env.get(name, ""))
-    for section, options in _options(settings, secrets).items():
+    for section, options in _options(settings, keys).items():
         for option, value in options.items():
             env[f"AIRFLOW__{section.upper()}__{option.upper()}"] = value
     return env | dict(extra or {})
 
 
-def _options(settings: AirflowSettings, secrets: Secrets) -> dict[str, dict[str, str]]:
+def _options(settings: AirflowSettings, keys: Secrets) -> dict[str, dict[str, str]]:
     return {
         "core": {
             "executor": "LocalExecutor",
             "parallelism": str(settings.parallelism),
             "max_active_tasks_per_dag": str(max(16, settings.parallelism)),
             "load_examples": "False",
-            "fernet_key": secrets.fernet_key,
+            "fernet_key": keys.fernet_key,
             "dags_folder": str(settings.dag_folders[0]),
             "dags_are_paused_at_creation": "True",
             "execution_api_server_url": f"{settings.url}/execution/",
@@ -144,9 +155,9 @@ def _options(settings: AirflowSettings, secrets: Secrets) -> dict[str, dict[str,
             "port": str(settings.port),
             "base_url": settings.url,
             "workers": "1",
-            "secret_key": secrets.api_secret,
+            "secret_key": keys.api_secret,
         },
-        "api_auth": {"jwt_secret": secrets.jwt_secret},
+        "api_auth": {"jwt_secret": keys.jwt_secret},
         "logging": {"base_log_folder": str(settings.home / "logs"), "colored_console_log": "False"},
         "scheduler": {
             "scheduler_heartbeat_sec": "1",

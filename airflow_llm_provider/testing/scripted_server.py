@@ -27,7 +27,7 @@ from airflow_llm_provider.testing.server.answers import TEXT_ANSWERS
 from airflow_llm_provider.testing.server.endpoint import EndpointOptions, ScriptedEndpoint
 from airflow_llm_provider.testing.server.http import Fault, HttpConnection
 from airflow_llm_provider.testing.server.limits import AccountLimits
-from airflow_llm_provider.testing.server.record import RecordedRequest
+from airflow_llm_provider.testing.server.record import RecordedRequest, assert_answered_once
 from airflow_llm_provider.testing.server.rule import Rule
 
 if TYPE_CHECKING:
@@ -77,6 +77,19 @@ class ScriptedServer:
         while page := self._ask(f"/_requests?from={len(found)}"):
             found += [RecordedRequest.from_json(item) for item in page]
         return found
+
+    @property
+    def prompts(self) -> list[str]:
+        """Text of the last message of every request, in order of arrival."""
+        return [request.prompt for request in self.requests]
+
+    def assert_answered_once(self, *texts: str) -> None:
+        """Fail unless these rows have got an answer, each exactly one, and no other row has.
+
+        :param texts: for each row a text that stands in its prompt and in no other row's.
+        :raises AssertionError: naming the rows that are missing, were paid for twice or were not expected.
+        """
+        assert_answered_once(self.requests, texts)
 
     def stats(self) -> dict[str, Any]:
         """Return the counts: ``requests``, ``distinct``, ``answered``, ``by_status``, ``max_in_flight`` and more."""

@@ -28,7 +28,8 @@ class Block:
     :param page: page it stands on, relative to the repository.
     :param line: line of its fence.
     :param language: first word after the fence.
-    :param role: further words after the fence, such as ``connection`` in "```json connection".
+    :param role: further words after the fence, such as ``connection`` in "```json connection"; of Python, the file that
+        it is a copy of.
     """
 
     page: str
@@ -50,6 +51,7 @@ class Block:
     def is_test(self) -> bool:
         return (
             self.language == "python"
+            and not self.role
             and re.search(r"^(?:    )?def test_", self.code, re.MULTILINE) is not None
         )
 
@@ -139,7 +141,7 @@ def all_pages() -> tuple[Page, ...]:
 
 
 def _scripts(page: Page) -> list[Block]:
-    return [b for b in page.blocks if b.language == "python" and not b.is_dag and not b.is_test]
+    return [b for b in page.blocks if b.language == "python" and not (b.role or b.is_dag or b.is_test)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -148,6 +150,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "any_page": all_pages(),
         "page_with_scripts": [page for page in all_pages() if _scripts(page)],
         "dag_block": [b for b in blocks if b.is_dag and not b.is_test],
+        "copied_block": [b for b in blocks if b.language == "python" and b.role],
         "json_block": [b for b in blocks if b.language == "json"],
         "connection_block": [b for b in blocks if (b.language, b.role) == ("json", "connection")],
         "uri_block": [b for b in blocks if (b.language, b.role) == ("text", "connection-uri")],

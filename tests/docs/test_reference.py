@@ -25,6 +25,9 @@ from airflow_llm_provider.engine.status import PAID_STATUSES, RowStatus
 from airflow_llm_provider.get_provider_info import get_provider_info
 from airflow_llm_provider.hooks.endpoint import LLM_EXTRAS
 from airflow_llm_provider.hooks.form import CONN_FIELDS
+from airflow_llm_provider.testing import plugin
+from airflow_llm_provider.testing.dag_runs import DagRunner, DagTestRun
+from airflow_llm_provider.testing.scripted_server import ScriptedServer
 from airflow_llm_provider.testing.server.http import Fault
 from airflow_llm_provider.testing.server.rule import Rule
 from airflow_llm_provider.xcom import RunSummary, ShardState
@@ -174,3 +177,31 @@ class TestRules:
         }
         assert named == {field.name for field in dataclasses.fields(Rule)} - {"content_type"}
         assert all(f"`{fault.value}`" in section for fault in Fault)
+
+
+class TestPlugin:
+    def test_fixtures_and_members_of_the_server_are_those_of_the_code(self, pages: dict[str, Any]) -> None:
+        page = pages["docs/how-to/testing-your-dag.md"]
+        assert all(hasattr(plugin, code(row[0])[0]) for row in page.table("The fixtures"))
+        members = re.findall(r"^\| `(\w+)\b[^`]*` \|", page.section("The fixtures"), re.MULTILINE)
+        assert {name for name in members if not name.startswith(("llm_", "run_"))} == {
+            name for name in vars(ScriptedServer) if not name.startswith("_")
+        }
+
+    def test_arguments_of_a_run_are_those_of_the_code(self, pages: dict[str, Any]) -> None:
+        table = [
+            row[0].strip("`") for row in pages["docs/how-to/testing-your-dag.md"].table("Run the whole DAG")
+        ]
+        parameters = inspect.signature(DagRunner.__call__).parameters.values()
+        assert table == [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+    def test_members_of_a_run_are_those_of_the_code(self, pages: dict[str, Any]) -> None:
+        section = pages["docs/how-to/testing-your-dag.md"].section("Run the whole DAG")
+        _, _, returned = section.partition("It returns")
+        named = {
+            name.partition("(")[0]
+            for line in re.findall(r"^\| (`.+?) \|", returned, re.MULTILINE)
+            for name in code(line)
+        }
+        public = {name for name in vars(DagTestRun) if not name.startswith("_")}
+        assert named == public | {field.name for field in dataclasses.fields(DagTestRun)} - {"dag_id"}

@@ -73,6 +73,9 @@ class TestPython:
             assert DagSerialization.to_dict(dag)
             assert dag.tasks
 
+    def test_of_a_file_is_that_file(self, copied_block: Any, root: Path) -> None:
+        assert copied_block.code == (root / copied_block.role).read_text(encoding="utf-8")
+
     def test_of_tests_passes(self, test_blocks: list[Any], pytester: pytest.Pytester) -> None:
         pytester.makepyfile(**{f"test_snippet_{n}": block.code for n, block in enumerate(test_blocks)})
         done = pytester.runpytest_inprocess("-p", "no:llmock", "-p", "no:cacheprovider")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(kw_only=True, slots=True)
@@ -49,6 +49,25 @@ class RecordedRequest:
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         return dataclasses.asdict(self)
+
+
+def assert_answered_once(requests: Sequence[RecordedRequest], texts: Sequence[str]) -> None:
+    """Fail unless exactly the rows with these texts were answered, each once.
+
+    :raises AssertionError: naming what is missing, was answered twice or was not expected.
+    """
+    answered = [request.prompt for request in requests if request.answered]
+    holding = {text: [prompt for prompt in answered if text in prompt] for text in texts}
+    problems = [f"no answer for {text!r}" for text, found in holding.items() if not found]
+    for text, found in holding.items():
+        if len(set(found)) > 1:
+            problems.append(f"{text!r} is in the prompts of {len(set(found))} rows: give a text that one has")
+        elif len(found) > 1:
+            problems.append(f"{len(found)} answers for {text!r}")
+    others = {prompt for prompt in answered if not any(text in prompt for text in texts)}
+    problems += [f"an answer for {prompt!r}, which was not expected" for prompt in sorted(others)]
+    if problems:
+        raise AssertionError("; ".join(problems))
 
 
 class Records:
