@@ -19,6 +19,7 @@ from airflow_llm_provider.dataset.plan import Plan, SplitSettings
 from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.results import results_schema
 from airflow_llm_provider.dataset.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.selection import Selection
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.split import draft_split
 
@@ -65,7 +66,7 @@ def finish(destination: str, *, rows: int, rows_per_shard: int) -> Plan:
     layout = Layout(destination)
     settings = SplitSettings(shard_tokens=10**12, max_rows=rows_per_shard)
     with draft_split(
-        open_source(source), spec=SPEC, layout=layout, settings=settings, prepare=_prepared
+        Selection(open_source(source)), spec=SPEC, layout=layout, settings=settings, prepare=_prepared
     ) as draft:
         plan = draft.commit(created="2025-01-01T00:00:00+00:00")
     for entry in plan.shards:

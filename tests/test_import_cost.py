@@ -23,6 +23,8 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2025, 1, 1), catchup=
         ),
         source="s3://lake/in/ds={{ ds }}/*.parquet",
         destination="s3://lake/out/ds={{ ds }}",
+        columns=["id"],
+        where="lang = 'de' AND score >= 3",
     )
 assert len(dag.tasks) == 3
 """

@@ -77,15 +77,19 @@ class OutputColumns:
                 raise MisfitError(f"property {name!r}: {error}") from error
         return tuple(values)
 
-    def check(self, input_schema: pa.Schema) -> None:
+    def check(self, input_schema: pa.Schema, *, others: Iterable[str] = ()) -> None:
         """Make sure that no two columns share a name.
 
         Names are compared without regard to case, as Spark, DuckDB and most warehouses do.
 
+        :param input_schema: the input's columns that the output carries.
+        :param others: names of input columns that only the shards carry.
         :raises LLMInputError: naming the columns and the remedy.
         """
         taken = {name.casefold(): name for name in input_schema.names}
-        reserved = sorted(name for key, name in taken.items() if key.startswith(RESERVED_PREFIX))
+        reserved = sorted(
+            name for name in {*taken.values(), *others} if name.casefold().startswith(RESERVED_PREFIX)
+        )
         if reserved:
             raise LLMInputError(
                 f"input columns {_listed(reserved)} begin with {RESERVED_PREFIX!r}, which this package keeps for "

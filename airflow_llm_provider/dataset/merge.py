@@ -105,8 +105,8 @@ class _Merge:
         self._layout = layout
         self._plan = plan
         self._columns = OutputColumns(plan.spec)
-        self._schema = self._columns.output_schema(plan.input_schema)
-        self._rejects_schema = self._columns.rejects_schema(plan.input_schema)
+        self._schema = self._columns.output_schema(plan.carried_schema)
+        self._rejects_schema = self._columns.rejects_schema(plan.carried_schema)
         self._parts = PartWriter(
             layout, self._schema, rows_per_group=rows_per_group, bytes_per_file=bytes_per_file
         )
@@ -137,7 +137,7 @@ class _Merge:
         rows = 0
         with open_shard(self._layout, entry.shard_id) as shard:
             self._check_shard(entry, shard.fingerprints(), results)
-            for batch in shard.batches():
+            for batch in shard.batches(columns=self._plan.carried):
                 start = 0
                 # Sliced, never copied together: one array holds no more than two gigabytes of text.
                 for answers in results.slice(rows, batch.num_rows).to_batches():
@@ -238,5 +238,6 @@ def _manifest(
         "spec_fingerprint": plan.spec.fingerprint,
         "columns": {field.name: str(field.type) for field in schema},
         "versions": dict(plan.versions),
+        "selection": dict(plan.selection),
         "source": [dict(file) for file in plan.source],
     }

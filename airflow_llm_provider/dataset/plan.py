@@ -98,6 +98,9 @@ class Plan:
     :param plan_id: hash of the spec, the schema, the settings and the shards: the same input gives the same plan.
     :param created: ISO time of the split.
     :param versions: versions of the packages that made the plan.
+    :param input_schema: columns of the shards.
+    :param carried: names of those that the output carries, in its order; ``None``: all.
+    :param selection: what was taken of the source: columns, condition, limit, and how much was left out.
     :param source: the input files: URI, bytes and version of each.
     :param estimate: what the split expected the run to take.
     """
@@ -108,6 +111,8 @@ class Plan:
     input_schema: pa.Schema
     shards: tuple[ShardEntry, ...]
     settings: SplitSettings
+    carried: tuple[str, ...] | None = None
+    selection: Mapping[str, Any] = field(default_factory=dict)
     source: Sequence[Mapping[str, Any]] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     estimate: Mapping[str, Any] = field(default_factory=dict)
@@ -121,6 +126,11 @@ class Plan:
     def tokens(self) -> int:
         """Prompt tokens of the rows that will be sent."""
         return sum(entry.tokens for entry in self.shards)
+
+    @property
+    def carried_schema(self) -> pa.Schema:
+        """The input's columns that the output carries."""
+        return carried_schema(self.input_schema, self.carried)
 
     def entry(self, shard_id: str) -> ShardEntry:
         """Return one shard of the plan."""
@@ -159,6 +169,8 @@ class Plan:
             "tokens": self.tokens,
             "columns": {field.name: str(field.type) for field in self.input_schema},
             "input_schema": encode_schema(self.input_schema),
+            "carried": None if self.carried is None else list(self.carried),
+            "selection": dict(self.selection),
             "source": [dict(file) for file in self.source],
             "shards": [dataclasses.asdict(entry) for entry in self.shards],
         }
@@ -184,23 +196,40 @@ class Plan:
             settings=SplitSettings(**value["settings"]),
             estimate=value["estimate"],
             input_schema=schema,
+            carried=None if value["carried"] is None else tuple(value["carried"]),
+            selection=value["selection"],
             source=tuple(value["source"]),
             shards=tuple(shards),
         )
 
 
 def plan_id_of(
-    spec: CompletionSpec, schema: pa.Schema, settings: SplitSettings, shards: Sequence[ShardEntry]
+    spec: CompletionSpec,
+    schema: pa.Schema,
+    settings: SplitSettings,
+    shards: Sequence[ShardEntry],
+    *,
+    carried: Sequence[str] | None = None,
 ) -> str:
-    """Hash what makes a plan that plan: not when it was made, nor which answers there were already."""
-    content = {
+    """Hash what makes a plan that plan: not when it was made, nor which answers there were already.
+
+    A condition is not in it by its words, but by the rows that it took.
+    """
+    content: dict[str, Any] = {
         "spec": spec.fingerprint,
         "schema": schema_text(schema),
         "settings": dataclasses.asdict(settings),
         "shards": [[entry.shard_id, entry.rows, entry.tokens] for entry in shards],
     }
+    if carried is not None:
+        content["carried"] = list(carried)
     # 64 bits tell the few plans of one destination apart, and keep the references that cross XCom short.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def carried_schema(schema: pa.Schema, carried: Sequence[str] | None) -> pa.Schema:
+    """Return the columns of the shards that the output carries."""
+    return schema if carried is None else pa.schema(schema.field(name) for name in carried)
 
 
 def schema_text(schema: pa.Schema) -> str:

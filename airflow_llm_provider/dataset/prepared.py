@@ -15,10 +15,20 @@ if TYPE_CHECKING:
 
 
 class RowSource(Protocol):
-    """What the split needs of a source."""
+    """What the split needs of a source.
+
+    :param schema: columns of the shards.
+    :param carried: names of those that the output carries; ``None``: all.
+    """
 
     schema: pa.Schema
+    carried: tuple[str, ...] | None
     notes: list[str]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What was taken of the source, and how much was left out."""
+        ...
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order."""

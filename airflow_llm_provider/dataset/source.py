@@ -4,55 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.destination import check_apart
+from airflow_llm_provider.dataset.formats import Reader, ReadOptions, format_of, open_reader
 from airflow_llm_provider.dataset.listing import Found, SourceFile, find_files, look_again
-from airflow_llm_provider.dataset.readers.csv_text import CsvReader
-from airflow_llm_provider.dataset.readers.files import Files
-from airflow_llm_provider.dataset.readers.json_lines import JsonLinesReader
-from airflow_llm_provider.dataset.readers.parquet import ParquetReader
+from airflow_llm_provider.dataset.readers.unify import batch_of
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.dataset.where.row_filter import RowFilter
 
-#: Endings of file names, after ``.gz`` or ``.zst`` of a text format.
-_FORMATS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
-_MOST_NAMED = 3
 BATCH_ROWS = 4096
-
-
-class Reader(Protocol):
-    """Reads the files of one format.
-
-    :param schema: the one schema of all files.
-    """
-
-    schema: pa.Schema
-    notes: list[str]
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What it found out about all files, as plain JSON: a reader that is given it finds nothing out again."""
-        ...
-
-    def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file in order."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +44,7 @@ class Source:
     """A dataset on storage. Get one from :func:`open_source`.
 
     :param url: what the user gave.
-    :param format: ``parquet``, ``csv`` or ``jsonl``.
+    :param format: one of :data:`~airflow_llm_provider.dataset.formats.FORMATS`.
     :param found: the input files, in the order of the rows.
     """
 
@@ -88,24 +57,26 @@ class Source:
         found: Found,
         reader: Reader,
         columns_if_empty: Sequence[str],
-        limit: int | None,
         partial: bool = False,
     ) -> None:
         self.url = url
         self._partial = partial
-        self._limit = limit
         self.format = format
         self.files = found.files
         self._found = found
         self._resolver = resolver
         self._reader = reader
         self._partitions = _partition_names(found.files, reader.schema)
+        #: Whether the files have 0 bytes, so that nothing names their columns.
+        self.is_blank = not len(reader.schema)
+        #: Files that the last reading passed over, since no row of them could be wanted.
+        self.files_skipped = 0
         #: What a person should know, to be logged once.
         self.notes: list[str] = reader.notes
         self.schema: pa.Schema = self._schema(columns_if_empty)
 
     def _schema(self, columns_if_empty: Sequence[str]) -> pa.Schema:
-        if len(self._reader.schema):
+        if not self.is_blank:
             fields = list(self._reader.schema)
         elif columns_if_empty:
             fields = [
@@ -116,26 +87,40 @@ class Source:
             raise LLMInputError(f"{public_uri(self.url)} is empty: nothing names its columns")
         return pa.schema([*fields, *(pa.field(name, pa.string()) for name in self._partitions)])
 
-    def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, in batches bounded by rows and by bytes."""
-        left = self._limit
-        if left is None:
-            yield from self._batches(batch_rows)
-            return
-        for batch in self._batches(min(batch_rows, left)):
-            yield batch.slice(0, left)
-            left -= min(left, batch.num_rows)
-            if not left:
-                return
+    def batches(
+        self,
+        batch_rows: int = BATCH_ROWS,
+        *,
+        columns: Collection[str] | None = None,
+        row_filter: RowFilter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, in batches bounded by rows and by bytes.
 
-    def _batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        for file in self.files:
+        :param columns: only these, in the order of the schema; ``None``: all.
+        :param row_filter: files are passed over of which it can take no row. It is not applied to rows.
+        """
+        wanted = pa.schema(field for field in self.schema if columns is None or field.name in columns)
+        own = pa.schema(field for field in wanted if field.name in self._reader.schema.names)
+        files = self._files_with(row_filter)
+        self.files_skipped = len(self.files) - len(files)
+        for file in files:
             values = dict(file.partitions)
-            for batch in self._reader.batches(file, batch_rows):
+            for batch in self._reader.batches(file, batch_rows, own):
                 partitions = [
-                    pa.array([values[name]] * batch.num_rows, pa.string()) for name in self._partitions
+                    pa.array([values[name]] * batch.num_rows, pa.string())
+                    for name in self._partitions
+                    if name in wanted.names
                 ]
-                yield pa.RecordBatch.from_arrays([*batch.columns, *partitions], schema=self.schema)
+                yield batch_of([*batch.columns, *partitions], wanted, batch.num_rows)
+
+    def _files_with(self, row_filter: RowFilter | None) -> list[SourceFile]:
+        if row_filter is None:
+            return list(self.files)
+        known = [
+            {name: value for name, value in file.partitions if name in self._partitions}
+            for file in self.files
+        ]
+        return [file for file, may in zip(self.files, row_filter.may_match(known), strict=True) if may]
 
     @property
     def known(self) -> Known:
@@ -143,7 +128,7 @@ class Source:
         return Known(root=self._found.root, files=self.files, format=self.format, facts=self._reader.facts)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Say which files, of which size and version, were read."""
+        """Say which files, of which size and version, there were."""
         return [
             {"uri": public_uri(file.uri), "size": file.size, "version": file.version} for file in self.files
         ]
@@ -192,11 +177,8 @@ def open_source(
     url: str,
     *,
     resolver: Resolver = resolve,
-    format: str | None = None,  # noqa: A002 -- the field's word
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
+    options: ReadOptions | None = None,
     columns_if_empty: Sequence[str] = (),
-    limit: int | None = None,
     known: Known | None = None,
 ) -> Source:
     """Open a dataset.
@@ -204,31 +186,20 @@ def open_source(
     :param url: one file, a folder (with all folders below it) or a glob. Names that begin with ``_`` or ``.`` are
         passed over.
     :param resolver: finds the filesystem of a URL.
-    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the names of the files.
-    :param encoding: encoding of text files without a byte order mark.
-    :param delimiter: character between the cells of CSV files.
+    :param options: how the files are read.
     :param columns_if_empty: names of the columns, as text, when all files have 0 bytes, so that nothing names them.
-    :param limit: read only so many rows, from the first; ``None``: all.
     :param known: read only these files, of those that ``url`` names; ``None``: find out.
     :raises LLMInputError: when there are no files, or they cannot be one dataset.
     :raises LLMStateError: when they cannot be read.
     """
-    if format is not None and format not in set(_FORMATS.values()):
-        raise LLMInputError(f"format is {format!r}: give 'parquet', 'csv', 'jsonl' or None")
+    options = options or ReadOptions()
     if known is None:
         found = find_files(url, resolver)
-        kind, facts = format or _format_of(found.files, url), None
+        kind, facts = options.format or format_of(found.files, url), None
     else:
         found = Found(fs=resolver(url)[0], root=known.root, files=known.files)
         kind, facts = known.format, known.facts
-    files = Files(found.fs, found.files, encoding)
-    reader: Reader
-    if kind == "parquet":
-        reader = ParquetReader(files, facts)
-    elif kind == "csv":
-        reader = CsvReader(files, delimiter, facts)
-    else:
-        reader = JsonLinesReader(files, facts)
+    reader = open_reader(found, kind, options, facts)
     return Source(
         url=url,
         resolver=resolver,
@@ -236,39 +207,8 @@ def open_source(
         found=found,
         reader=reader,
         columns_if_empty=columns_if_empty,
-        limit=limit,
         partial=known is not None,
     )
-
-
-def _format_of(files: tuple[SourceFile, ...], url: str) -> str:
-    formats: dict[str | None, list[str]] = {}
-    for file in files:
-        formats.setdefault(_format_of_name(file.path), []).append(public_uri(file.uri))
-    unknown = formats.pop(None, [])
-    if unknown:
-        raise LLMInputError(
-            f"the source {public_uri(url)} holds files of unknown format: {_some(unknown)}; give format= 'parquet', "
-            "'csv' or 'jsonl', or a glob that leaves them out"
-        )
-    if len(formats) > 1:
-        raise LLMInputError(
-            f"the source {public_uri(url)} holds files of several formats: "
-            f"{_some([names[0] for names in formats.values()])}; give a glob that takes one of them"
-        )
-    return str(next(iter(formats)))
-
-
-def _format_of_name(path: str) -> str | None:
-    name = path.lower()
-    packed = name.removesuffix(".gz").removesuffix(".zst")
-    kind = next((kind for ending, kind in _FORMATS.items() if packed.endswith(ending)), None)
-    return None if kind == "parquet" and packed != name else kind
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _partition_names(files: tuple[SourceFile, ...], schema: pa.Schema) -> list[str]:

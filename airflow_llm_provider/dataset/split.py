@@ -21,6 +21,7 @@ from airflow_llm_provider.dataset.plan import (
     Plan,
     ShardEntry,
     SplitSettings,
+    carried_schema,
     plan_id_of,
     schema_text,
     write_plan,
@@ -63,7 +64,7 @@ def draft_split(
     :raises LLMInputError: when there would be more shards than allowed, when columns clash, when the destination holds
         files of someone else, or when it and the source lie inside each other.
     """
-    OutputColumns(spec).check(source.schema)
+    OutputColumns(spec).check(carried_schema(source.schema, source.carried), others=source.schema.names)
     source.check_apart(layout)
     check_destination(layout)
     draft = Draft(source=source, spec=spec, layout=layout, settings=settings, bound=bound)
@@ -217,13 +218,17 @@ class Draft:
             for entry, pieces in zip(entries, self._pieces(), strict=True):
                 writer.write(entry.shard_id, pieces)
         plan = Plan(
-            plan_id=plan_id_of(self._spec, self._source.schema, self.settings, entries),
+            plan_id=plan_id_of(
+                self._spec, self._source.schema, self.settings, entries, carried=self._source.carried
+            ),
             created=created,
             versions=_versions(),
             spec=self._spec,
             input_schema=self._source.schema,
             shards=entries,
             settings=self.settings,
+            carried=self._source.carried,
+            selection=self._source.report,
             source=tuple(self._source.snapshot()),
             estimate=dict(estimate or {}),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow.compute as pc
+
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.spec import CompletionSpec
@@ -33,6 +36,9 @@ def run_dataset(
     *,
     base_url: str | None = None,
     api_key: str | None = None,
+    columns: Sequence[str] | None = None,
+    where: str | pc.Expression | None = None,
+    limit: int | None = None,
     concurrency: int = 16,
     shard_tokens: int = 2_000_000,
     timeout: float = 60.0,
@@ -66,6 +72,10 @@ def run_dataset(
     :param destination: folder of the output; any fsspec URL.
     :param base_url: the endpoint, such as ``http://127.0.0.1:8000/v1``; ``None``: OpenAI's.
     :param api_key: key of the account; ``None``: none is sent.
+    :param columns: input columns that the output carries, in this order; ``None``: all. This and the next two, if given,
+        go before those of ``split_options``.
+    :param where: which rows are taken: a condition as text, or a ``pyarrow.compute.Expression``; ``None``: all.
+    :param limit: only the first of them, so many; ``None``: all.
     :param shard_tokens: prompt tokens of one shard. In one process shards run one after the other and are only where
         finished results are put in place, so they are ten times as large as the operators' by default.
     :param limits: requests and tokens a minute, for every model or by model, such as
@@ -97,11 +107,15 @@ def run_dataset(
     )
     pricer = Pricer(prices, base_url=base_url)
 
+    given: dict[str, Any] = {"columns": columns, "where": where, "limit": limit}
+    taken = {name: value for name, value in given.items() if value is not None}
     result = split(
         spec,
         source,
         destination,
-        options=split_options or SplitOptions(shard_tokens=shard_tokens, max_cost_usd=max_cost_usd),
+        options=dataclasses.replace(
+            split_options or SplitOptions(shard_tokens=shard_tokens, max_cost_usd=max_cost_usd), **taken
+        ),
         resolver=resolver,
         pricer=pricer,
         clock=clock,

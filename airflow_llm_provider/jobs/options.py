@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.budget import BudgetConfig
 from airflow_llm_provider.errors import LLMInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow.compute as pc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +26,14 @@ class SplitOptions:
     :param max_shards_from: what sets ``max_shards``, as messages name it.
     :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
         an error that names the smallest ``shard_tokens`` that fits.
+    :param columns: input columns that the output carries, in this order; those that only the prompt or ``where`` needs
+        are read, but not carried. ``None``: all.
+    :param where: which rows are taken: a condition such as ``"lang = 'de' AND score >= 3"``, or from Python a
+        ``pyarrow.compute.Expression``. ``None``: all.
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the file name.
     :param encoding: text encoding of CSV and JSON lines; a byte-order mark wins over it.
     :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
-    :param limit: only the first rows, so many, for a trial; their answers are kept for the whole. ``None``: all rows.
+    :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers are kept for the whole. ``None``: all rows.
     :param start_over: forget every stored answer of the destination first, and pay again.
     :param dry_run: estimate and write nothing.
     :param max_cost_usd: what the run may cost; refused here already when the model's price is unknown.
@@ -34,6 +44,8 @@ class SplitOptions:
     max_shards: int | None = None
     max_shards_from: str = "max_shards"
     fit_max_shards: bool = False
+    columns: Sequence[str] | None = None
+    where: str | pc.Expression | None = None
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
@@ -48,6 +60,7 @@ class SplitOptions:
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))
         BudgetConfig(max_cost_usd=self.max_cost_usd)
+        _check_columns(self.columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +142,16 @@ def check_threshold(value: object) -> None:
     if value is not None and not (_is_number(value) and 0 <= value <= 1):  # type: ignore[operator]
         raise LLMInputError(
             f"failure_threshold is {value!r}: give a share from 0 to 1, such as 0.05, or None"
+        )
+
+
+def _check_columns(columns: object) -> None:
+    if columns is None:
+        return
+    names = list(columns) if isinstance(columns, (list, tuple)) else []
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise LLMInputError(
+            f"columns is {columns!r}: give a list of names, at least one and each once, or None for all columns"
         )
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.formats import ReadOptions
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import SplitSettings
-from airflow_llm_provider.dataset.source import Source, open_source
+from airflow_llm_provider.dataset.selection import Selection, columns_named
+from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.split import Draft, draft_split
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
@@ -122,16 +124,7 @@ def split(
     options = options or SplitOptions()
     log = log or _log
     preparation = RowPreparation(spec)
-    opened = open_source(
-        source,
-        resolver=resolver,
-        format=options.format,
-        encoding=options.encoding,
-        delimiter=options.delimiter,
-        columns_if_empty=sorted(preparation.template.columns),
-        limit=options.limit,
-    )
-    check_columns(preparation, opened)
+    opened = _open(source, preparation, options, resolver)
     if options.max_cost_usd is not None:
         price = (pricer or Pricer()).estimate(spec.model, prompt_tokens=1, completion_tokens=1)
         check_price(price, spec.model)
@@ -152,6 +145,7 @@ def split(
     ) as draft:
         for note in (*preparation.notes, *opened.notes, *draft.notes):
             log.warning("%s", note)
+        _log_left_out(opened, log)
         _refuse_if_none_can_be_sent(draft)
         estimate = _estimate(spec, draft, pricer or Pricer(), start_over=options.start_over)
         log.info("%s", estimate)
@@ -173,10 +167,27 @@ def split(
     )
 
 
-def check_columns(preparation: RowPreparation, source: Source) -> None:
-    """Compare the prompt's columns with the source's."""
+def _open(url: str, preparation: RowPreparation, options: SplitOptions, resolver: Resolver) -> Selection:
+    prompt = preparation.template.columns
+    source = open_source(
+        url,
+        resolver=resolver,
+        options=ReadOptions(format=options.format, encoding=options.encoding, delimiter=options.delimiter),
+        columns_if_empty=sorted(prompt | columns_named(options.columns, options.where)),
+    )
     binary = [field.name for field in source.schema if _is_binary(field.type)]
     preparation.template.check(source.schema.names, binary=binary)
+    return Selection(source, prompt=prompt, columns=options.columns, where=options.where, limit=options.limit)
+
+
+def _log_left_out(selection: Selection, log: logging.Logger) -> None:
+    report = selection.report
+    if report["where"] is not None:
+        log.info(
+            "where left out %s of the rows read, and passed over %s whose folders cannot match",
+            f"{report['rows_left_out']:,}",
+            counted(report["files_skipped"], "file"),
+        )
 
 
 def _is_binary(kind: pa.DataType) -> bool:

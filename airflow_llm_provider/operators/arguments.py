@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from ast import literal_eval
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
+from airflow_llm_provider.dataset.where.syntax import parse
 from airflow_llm_provider.errors import LLMInputError
 
 #: Reads the argument of the given name.
@@ -50,6 +52,47 @@ def as_optional_location(name: str, value: Any) -> str | None:
 def as_optional_text(name: str, value: Any) -> str | None:
     """Return a string; ``None`` for ``None`` and for the empty string, which is what an empty UI field sends."""
     return None if value is None or value == "" else as_text(name, value)
+
+
+def as_optional_names(name: str, value: Any) -> list[str] | None:
+    """Return a list of names, also from ``"a, b"`` or the text of a list, or ``None`` for ``None`` and the empty string.
+
+    :raises LLMInputError: naming the argument, its value and the remedy.
+    """
+    if value is None or value == "":
+        return None
+    names: Any = value
+    if isinstance(value, str):
+        try:
+            # What a template makes of a list.
+            names = literal_eval(value) if value.lstrip().startswith("[") else value.split(",")
+        except (ValueError, SyntaxError):
+            names = []
+    named = isinstance(names, (list, tuple)) and all(isinstance(n, str) and n.strip() for n in names)
+    stripped = [n.strip() for n in names] if named else []
+    if not stripped or len(set(stripped)) < len(stripped):
+        raise LLMInputError(
+            f"{name} is {value!r}: give a list of different names, such as ['id', 'body'] or 'id, body'{_hint(value)}"
+        )
+    return stripped
+
+
+def as_optional_condition(name: str, value: Any) -> str | None:
+    """Return a condition that can be read, or ``None`` for ``None`` and the empty string.
+
+    :raises LLMInputError: naming the character that cannot be read, or the remedy.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise LLMInputError(
+            f"{name} is a {type(value).__name__}: a DAG holds text, so give a condition such as \"lang = 'de'\""
+        )
+    if not value:
+        return None
+    condition = as_text(name, value)
+    parse(condition)
+    return condition
 
 
 def as_delimiter(name: str, value: Any) -> str | None:

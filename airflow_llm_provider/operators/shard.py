@@ -24,8 +24,10 @@ from airflow_llm_provider.operators.arguments import (
     as_delimiter,
     as_flag,
     as_location,
+    as_optional_condition,
     as_optional_count,
     as_optional_dollars,
+    as_optional_names,
     as_optional_text,
     as_optional_weights,
     as_text,
@@ -72,10 +74,13 @@ class ShardDatasetOperator(BaseOperator):
     :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
     :param max_shards: most shards; never more than ``core.max_map_length``.
     :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, instead of failing.
+    :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
+        others. ``None``: all.
+    :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all.
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names.
     :param encoding: encoding of CSV and JSONL.
     :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
-    :param limit: only the first rows, so many, for a trial; their answers serve the whole later. ``None``: all rows.
+    :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers serve the whole later. ``None``: all rows.
     :param start_over: forget earlier answers of this destination, and pay for all rows again.
     :param dry_run: log the estimate and stop: nothing is written, nothing after this task runs.
     :param max_cost_usd: US dollars that the run may cost, refused here when a price is not known: such a run could not
@@ -94,6 +99,8 @@ class ShardDatasetOperator(BaseOperator):
         "max_rows_per_shard",
         "max_shards",
         "fit_max_shards",
+        "columns",
+        "where",
         "format",
         "encoding",
         "delimiter",
@@ -116,6 +123,8 @@ class ShardDatasetOperator(BaseOperator):
         "max_rows_per_shard": as_optional_count,
         "max_shards": as_optional_count,
         "fit_max_shards": as_flag,
+        "columns": as_optional_names,
+        "where": as_optional_condition,
         "format": as_optional_text,
         "encoding": as_text,
         "delimiter": as_delimiter,
@@ -140,6 +149,8 @@ class ShardDatasetOperator(BaseOperator):
         max_rows_per_shard: int | str | None = None,
         max_shards: int | str | None = None,
         fit_max_shards: bool | str = False,
+        columns: Sequence[str] | str | None = None,
+        where: str | None = None,
         format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
         encoding: str = "utf-8",
         delimiter: str | None = None,
@@ -162,6 +173,8 @@ class ShardDatasetOperator(BaseOperator):
         self.max_rows_per_shard = max_rows_per_shard
         self.max_shards = max_shards
         self.fit_max_shards = fit_max_shards
+        self.columns = columns
+        self.where = where
         self.format = format
         self.encoding = encoding
         self.delimiter = delimiter

@@ -46,6 +46,8 @@ _SPLIT_ARGUMENTS = (
     "max_rows_per_shard",
     "max_shards",
     "fit_max_shards",
+    "columns",
+    "where",
     "format",
     "encoding",
     "delimiter",
@@ -108,6 +110,8 @@ def llm_map(
     max_rows_per_shard: int | str | None = None,
     max_shards: int | str | None = None,
     fit_max_shards: bool | str = False,
+    columns: Sequence[str] | str | None = None,
+    where: str | None = None,
     format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
     encoding: str = "utf-8",
     delimiter: str | None = None,
@@ -154,10 +158,13 @@ def llm_map(
     :param max_rows_per_shard: most rows of one shard; templated.
     :param max_shards: most shards; never more than ``core.max_map_length``; templated.
     :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, instead of failing; templated.
+    :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
+        others. ``None``: all; templated.
+    :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all; templated.
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names; templated.
     :param encoding: encoding of CSV and JSONL; templated.
     :param delimiter: delimiter of CSV; templated.
-    :param limit: only the first rows, so many, for a trial; their answers serve the whole later; templated.
+    :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers serve the whole later; templated.
     :param timeout: seconds for one request.
     :param max_attempts: most requests for one row.
     :param max_output_attempts: most requests for one row whose answers cannot be parsed.

@@ -36,10 +36,12 @@ ODD = "a b#%20[x]=é"
 class TableSource:
     """Rows from memory."""
 
-    def __init__(self, table):
+    def __init__(self, table, carried=None):
         self.table = table
         self.schema = table.schema
+        self.carried = carried
         self.notes = []
+        self.report = {"columns": carried}
 
     def batches(self, batch_rows):
         yield from self.table.to_batches(max_chunksize=batch_rows)

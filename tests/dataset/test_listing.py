@@ -1,6 +1,7 @@
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_llm_provider.dataset.formats import ReadOptions
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.listing import find_files
 from airflow_llm_provider.dataset.source import open_source
@@ -133,7 +134,9 @@ class TestOpenSource:
             open_source(put("a.csv", "notes.txt").root)
 
     def test_an_unknown_ending_reads_with_a_format(self, put):
-        assert self.rows(open_source(put("notes.txt").root, format="csv")) == [{"x": "1"}]
+        assert self.rows(open_source(put("notes.txt").root, options=ReadOptions(format="csv"))) == [
+            {"x": "1"}
+        ]
 
     def test_mixed_formats_are_named(self, put):
         with pytest.raises(LLMInputError, match=r"several formats: .*a\.csv.*b\.jsonl"):
@@ -141,7 +144,7 @@ class TestOpenSource:
 
     def test_an_unknown_format_is_refused(self, put):
         with pytest.raises(LLMInputError, match="format is 'xml'"):
-            open_source(put("a.csv").root, format="xml")
+            open_source(put("a.csv").root, options=ReadOptions(format="xml"))
 
     def test_a_packed_parquet_file_is_of_unknown_format(self, put):
         with pytest.raises(LLMInputError, match="unknown format"):

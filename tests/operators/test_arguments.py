@@ -46,6 +46,43 @@ class TestCount:
         assert arguments.as_optional_count("max_shards", value) is None
 
 
+class TestNames:
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            (None, None),
+            ("", None),
+            ("id, body ", ["id", "body"]),
+            (["a, b", "c"], ["a, b", "c"]),
+            (("a",), ["a"]),
+            ("['id', 'body']", ["id", "body"]),
+            ('["id"]', ["id"]),
+        ],
+    )
+    def test_A23_lists_and_their_text(self, value: Any, expected: list[str] | None) -> None:
+        assert arguments.as_optional_names("columns", value) == expected
+
+    @pytest.mark.parametrize(
+        "value", [[], "id,,x", "a, a", ["a", 1], 5, "[1]", "[id]", "[", {"a": 1}, "a, ", " "]
+    )
+    def test_A23_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(LLMInputError, match=r"columns is .*: give a list of different names"):
+            arguments.as_optional_names("columns", value)
+
+
+class TestCondition:
+    @pytest.mark.parametrize(
+        ("value", "expected"), [(None, None), ("", None), (" lang = 'de' ", "lang = 'de'")]
+    )
+    def test_is_text_that_can_be_read(self, value: Any, expected: str | None) -> None:
+        assert arguments.as_optional_condition("where", value) == expected
+
+    @pytest.mark.parametrize("value", ["None", "lang =", "1", 5, " "])
+    def test_A23_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(LLMInputError, match="where"):
+            arguments.as_optional_condition("where", value)
+
+
 class TestOptionalFlag:
     @pytest.mark.parametrize(
         ("value", "expected"), [(None, None), ("", None), ("False", False), (True, True)]

@@ -46,6 +46,29 @@ class TestExecute:
         night.split(limit="3")
         assert plan_of(night).rows == 3
 
+    def test_columns_and_rows_can_be_chosen_per_run(self, night: Any) -> None:
+        night.source.write_text("id,subject\n1,a\n2,b\n3,c\n")
+        night.split(columns="id", where="id <> '2'")
+        assert plan_of(night).rows == 2
+        assert plan_of(night).carried_schema.names == ["id"]
+        night.split(columns="", where="")
+        assert plan_of(night).rows == 3
+        assert plan_of(night).carried is None
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"columns": ["nosuch"]}, "columns names 'nosuch'.*its columns are 'subject'"),
+            ({"where": "id = '5'"}, "where, character 1: there is no column 'id'.*'subject'"),
+        ],
+    )
+    def test_columns_that_are_not_there_fail_before_anything_is_written(
+        self, night: Any, changes: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(AirflowFailException, match=message):
+            night.split(**changes)
+        assert not night.destination.exists()
+
     def test_is_the_same_every_time(self, night: Any) -> None:
         assert night.split() == night.split()
 

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, TaskGroup, chain, dag, task, task_group
 
@@ -201,6 +202,10 @@ class TestRefusals:
             ({"max_attempts": 0}, "max_attempts is 0"),
             ({"timeout": -1}, "timeout is -1"),
             ({"failure_threshold": 5}, "failure_threshold is 5: give a share from 0 to 1"),
+            ({"where": "lang = 'de"}, 'where, character 8, "\'": this text is not closed'),
+            ({"where": pc.field("lang") == "de"}, "where is a Expression: a DAG holds text"),
+            ({"columns": []}, "columns is []: give a list of different names"),
+            ({"columns": "id, id"}, "columns is 'id, id'"),
             ({"dry_run": "perhaps"}, "dry_run is 'perhaps': give true or false"),
             ({"source": ""}, "source is ''"),
             ({"destination": None}, "destination is None"),
@@ -228,6 +233,8 @@ class TestRefusals:
     def test_templates_are_not_judged_before_they_are_rendered(self) -> None:
         build(
             shard_tokens="{{ params.shard_tokens }}",
+            columns="{{ params.columns }}",
+            where="day = '{{ ds }}' AND",
             dry_run="{{ params.dry_run }}",
             model="{{ params.model }}",
             source="s3://lake/ds={{ ds }}",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_llm_provider.dataset.readers.unify import MergedSchema
+from airflow_llm_provider.dataset.readers.unify import MergedSchema, batch_of
 from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError
@@ -109,8 +109,8 @@ class CsvReader:
             "file's encoding=, such as 'gbk', 'cp1252' or 'latin-1'"
         )
 
-    def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file in order, as columns of :attr:`schema`."""
+    def batches(self, file: SourceFile, batch_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file in order, as the columns of ``schema``."""
         with self._files.reading(file), self._files.open_text(file) as text:
             records = self._records(file, text)
             header = next(records, (0, []))[1]
@@ -125,18 +125,19 @@ class CsvReader:
                 rows.append(record)
                 characters += sum(map(len, record))
                 if len(rows) >= batch_rows or characters >= _BATCH_CHARACTERS:
-                    yield self._batch(header, rows)
+                    yield _batch(header, rows, schema)
                     rows, characters = [], 0
             if rows:
-                yield self._batch(header, rows)
+                yield _batch(header, rows, schema)
 
-    def _batch(self, header: list[str], rows: list[list[str]]) -> pa.RecordBatch:
-        columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-        arrays = [
-            pa.array(columns[name], pa.string()) if name in columns else pa.nulls(len(rows), pa.string())
-            for name in self.schema.names
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+def _batch(header: list[str], rows: list[list[str]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    arrays = [
+        pa.array(columns[name], pa.string()) if name in columns else pa.nulls(len(rows), pa.string())
+        for name in schema.names
+    ]
+    return batch_of(arrays, schema, len(rows))
 
 
 def _lines_before(stream: io.BufferedReader, decoder: codecs.IncrementalDecoder, size: int) -> Iterator[str]:

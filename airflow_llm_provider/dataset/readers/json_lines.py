@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.readers.unify import batch_of
 from airflow_llm_provider.dataset.text import clean, count_surrogates, json_text
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError
@@ -164,22 +165,22 @@ class JsonLinesReader:
             self._replaced += replaced
         return row
 
-    def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file in order, as columns of :attr:`schema`."""
+    def batches(self, file: SourceFile, batch_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file in order, as the columns of ``schema``."""
         rows: list[dict[str, Any]] = []
         size = 0
         for _, length, row in self._rows(file, check=False):
             rows.append(row)
             size += length
             if len(rows) >= batch_rows or size >= _BATCH_BYTES:
-                yield self._batch(rows)
+                yield self._batch(rows, schema)
                 rows, size = [], 0
         if rows:
-            yield self._batch(rows)
+            yield self._batch(rows, schema)
 
-    def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    def _batch(self, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
         arrays = []
-        for field in self.schema:
+        for field in schema:
             values = [row.get(field.name) for row in rows]
             convert = self._converters[field.name]
             if convert is not None:
@@ -190,7 +191,7 @@ class JsonLinesReader:
                         f"column {field.name!r} holds a value that is nested too deeply"
                     ) from error
             arrays.append(pa.array(values, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return batch_of(arrays, schema, len(rows))
 
 
 def _note_kinds(kinds: dict[str, int], row: dict[str, Any]) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from airflow_llm_provider.dataset.readers.unify import MergedSchema
+from airflow_llm_provider.dataset.readers.unify import MergedSchema, align
 from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.storage import PARQUET_BUFFER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from airflow_llm_provider.dataset.listing import SourceFile
     from airflow_llm_provider.dataset.readers.files import Files
@@ -61,39 +61,33 @@ class ParquetReader:
             coerce_int96_timestamp_unit="us",
         )
 
-    def batches(self, file: SourceFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file in order, as columns of :attr:`schema`."""
+    def batches(self, file: SourceFile, batch_rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file in order, as the columns of ``schema``; no others are read."""
         with self._open(file) as parquet:
-            probe = next(self._read(parquet, file, 0, _PROBE_ROWS), None) if parquet.num_row_groups else None
+            names = [name for name in parquet.schema_arrow.names if name in schema.names]
+
+            def read(group: int, rows: int) -> Iterator[pa.RecordBatch]:
+                batches = parquet.iter_batches(batch_size=rows, row_groups=[group], columns=names)
+                return self._aligned(file, batches, schema)
+
+            probe = next(read(0, _PROBE_ROWS), None) if parquet.num_row_groups else None
             rows = _rows_that_fit(probe, batch_rows)
             for group in range(parquet.num_row_groups):
                 batch = None
-                for batch in self._read(parquet, file, group, rows):
+                for batch in read(group, rows):
                     yield batch
                 rows = _rows_that_fit(batch, batch_rows)
 
-    def _read(
-        self, parquet: pq.ParquetFile, file: SourceFile, group: int, rows: int
+    def _aligned(
+        self, file: SourceFile, batches: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        batches = parquet.iter_batches(batch_size=rows, row_groups=[group])
         while True:
             with self._files.reading(file):
                 batch = next(batches, None)
                 if batch is None:
                     return
-                aligned = self._align(batch)
+                aligned = align(batch, schema)
             yield aligned
-
-    def _align(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = []
-        for field in self.schema:
-            position = batch.schema.get_field_index(field.name)
-            if position < 0:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
-                continue
-            array = batch.column(position)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _rows_that_fit(batch: pa.RecordBatch | None, most: int) -> int:

@@ -139,6 +139,27 @@ def storable(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
     return kind
 
 
+def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of one file as the columns that all files have; what the file lacks is null."""
+    arrays = []
+    for field in schema:
+        position = batch.schema.get_field_index(field.name)
+        if position < 0:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        array = batch.column(position)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return batch_of(arrays, schema, batch.num_rows)
+
+
+def batch_of(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Make a batch of so many rows, also of no column."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    empty = pa.StructArray.from_arrays([], fields=[], mask=pa.array([False] * rows, pa.bool_()))
+    return pa.RecordBatch.from_struct_array(empty)
+
+
 def _without_id(field: pa.Field) -> pa.Field:
     """Drop the column number of the file that a field came from."""
     metadata = {k: v for k, v in (field.metadata or {}).items() if k != b"PARQUET:field_id"}

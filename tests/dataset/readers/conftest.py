@@ -1,6 +1,7 @@
 import pyarrow as pa
 import pytest
 
+from airflow_llm_provider.dataset.formats import ReadOptions
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.errors import LLMInputError
 
@@ -9,12 +10,14 @@ from airflow_llm_provider.errors import LLMInputError
 def read(tmp_path):
     """Write files of the given names and contents, and read them as one table."""
 
-    def read(files, pattern="", batch_rows=4096, **options):
+    def read(files, pattern="", batch_rows=4096, columns_if_empty=(), **options):
         for name, content in files.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        source = open_source(f"{tmp_path}/{pattern}", **options)
+        source = open_source(
+            f"{tmp_path}/{pattern}", options=ReadOptions(**options), columns_if_empty=columns_if_empty
+        )
         table = pa.Table.from_batches(list(source.batches(batch_rows)), source.schema)
         read.notes = source.notes
         return table
