@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from airflow_llm_provider.operators.merge import MergeShardsOperator
     from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
     from airflow_llm_provider.operators.shard import ShardDatasetOperator
+    from airflow_llm_provider.operators.split_by_file import (
+        CountFilesOperator,
+        ListFilesOperator,
+        PlanShardsOperator,
+    )
     from airflow_llm_provider.spec import CompletionSpec
     from airflow_llm_provider.task_groups.llm_map import llm_map
 
@@ -24,9 +29,12 @@ __version__ = "0.1.0"
 __all__ = [
     "CompleteShardOperator",
     "CompletionSpec",
+    "CountFilesOperator",
     "LLMHook",
     "LLMRetryPolicy",
+    "ListFilesOperator",
     "MergeShardsOperator",
+    "PlanShardsOperator",
     "ShardDatasetOperator",
     "__version__",
     "llm_map",
@@ -36,9 +44,12 @@ __all__ = [
 _HOMES = {
     "CompleteShardOperator": "operators.complete",
     "CompletionSpec": "spec",
+    "CountFilesOperator": "operators.split_by_file",
     "LLMHook": "hooks.llm",
     "LLMRetryPolicy": "operators.retry_policy",
+    "ListFilesOperator": "operators.split_by_file",
     "MergeShardsOperator": "operators.merge",
+    "PlanShardsOperator": "operators.split_by_file",
     "ShardDatasetOperator": "operators.shard",
     "llm_map": "task_groups.llm_map",
     "run_dataset": "jobs",

@@ -20,6 +20,8 @@ SCHEMA_VERSION = 1
 SHARD_STATE_KEY = "shard_state"
 #: XCom key under which ``split`` leaves the plan's URI: also there when there are no shards.
 PLAN_KEY = "plan"
+#: XCom key under which the task that lists input files leaves the list's id.
+LISTING_KEY = "listing"
 #: Most bytes of one shard reference as JSON.
 MAX_REFERENCE_BYTES = 300
 
@@ -55,6 +57,44 @@ class ShardReference:
         :raises LLMInputError: when it is not one, or of a newer version.
         """
         return cls(**_fields(cls, value, "a shard reference from the split task"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReference:
+    """A group of neighbouring input files, for one task to count.
+
+    :param listing: id of the list of all input files.
+    :param index: position of the group, from 0.
+    :param first: number of its first file in the list, from 0.
+    :param files: number of files.
+    :param size: bytes of the files.
+    """
+
+    listing: str
+    index: int
+    first: int
+    files: int
+    size: int
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def label(self) -> str:
+        """What a person sees in Airflow's grid."""
+        last = self.first + self.files - 1
+        files = f"file {last}" if self.files == 1 else f"files {self.first}-{last}"
+        return f"{files} · {self.size / 1e6:,.1f} MB"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reference as plain JSON values."""
+        return {**dataclasses.asdict(self), "label": self.label}
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Rebuild a reference from XCom.
+
+        :raises LLMInputError: when it is not one, or of a newer version.
+        """
+        return cls(**_fields(cls, value, "a group of files from the task that lists them"))
 
 
 @dataclass(frozen=True, kw_only=True)

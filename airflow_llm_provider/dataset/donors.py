@@ -62,7 +62,12 @@ class DonorSearch:
         self._old = sorted(self._finished | begun)
         self._new = _Buckets()
 
-    def add(self, index: int, fingerprints: pa.Array) -> None:
+    @property
+    def needed(self) -> bool:
+        """Whether there are older shards at all."""
+        return bool(self._old)
+
+    def add(self, index: int, fingerprints: pa.Array | pa.ChunkedArray) -> None:
         """Take requests of the new shard with this index."""
         if self._old:
             self._new.add(_keys(fingerprints), index)

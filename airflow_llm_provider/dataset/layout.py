@@ -33,6 +33,9 @@ PLANS = f"{PRIVATE}/plans"
 SHARDS = f"{PRIVATE}/shards"
 RESULTS = f"{PRIVATE}/results"
 JOURNALS = f"{PRIVATE}/journal"
+#: Input files as they were listed for many tasks to count, and what each of these counted and cut.
+LISTINGS = f"{PRIVATE}/listings"
+COUNTED = f"{PRIVATE}/counted"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,18 @@ class Layout:
     def journal(self, shard_id: str) -> str:
         """Name of the folder of the answers that a shard has so far."""
         return f"{JOURNALS}/{shard_id}"
+
+    def listing(self, listing_id: str) -> str:
+        """Name of a list of input files."""
+        return f"{LISTINGS}/{listing_id}.json"
+
+    def counted(self, name: str) -> str:
+        """Name of the rows of a group of input files, counted and cut."""
+        return f"{COUNTED}/{name}.parquet"
+
+    def count(self, name: str) -> str:
+        """Name of what the count of such a group found out."""
+        return f"{COUNTED}/{name}.json"
 
     def part(self, index: int) -> str:
         """Name of an output file."""

@@ -135,7 +135,7 @@ class _Merge:
         results = self._results(entry)
         self._count(results)
         rows = 0
-        with open_shard(self._layout, entry.shard_id) as shard:
+        with open_shard(self._layout, entry) as shard:
             self._check_shard(entry, shard.fingerprints(), results)
             for batch in shard.batches(columns=self._plan.carried):
                 start = 0

@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
+from airflow_llm_provider.dataset.schemas import carried_schema, decode_schema, encode_schema, schema_text
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.spec import CompletionSpec
@@ -37,6 +38,7 @@ class SplitSettings:
     :param max_bytes: most bytes of one shard's rows; ``None``: any number.
     :param max_shards: most shards; ``None``: any number.
     :param enlarge: raise ``shard_tokens`` when there would be more than ``max_shards``, instead of failing.
+    :param split_by: ``"file"``: every group of input files is cut by itself; ``None``: the rows as one.
     """
 
     shard_tokens: int
@@ -44,6 +46,7 @@ class SplitSettings:
     max_bytes: int | None = None
     max_shards: int | None = None
     enlarge: bool = False
+    split_by: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("shard_tokens", "max_rows", "max_bytes", "max_shards"):
@@ -63,6 +66,8 @@ class ShardEntry:
     :param tokens: prompt tokens of the rows that will be sent.
     :param first_row: number of its first row in the input, from 0.
     :param donors: older shards of the same destination that hold answers to some of its requests.
+    :param file: name of the counted group of input files in which its rows lie; ``None``: in a file of their own.
+    :param row_groups: first of the row groups there that are its rows, and how many.
     """
 
     shard_id: str
@@ -71,6 +76,8 @@ class ShardEntry:
     tokens: int
     first_row: int
     donors: tuple[str, ...] = ()
+    file: str | None = None
+    row_groups: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
@@ -187,7 +194,6 @@ class Plan:
                 f"{PLAN_VERSION}: clear the split and everything after it"
             )
         schema = decode_schema(value["input_schema"])
-        shards = (ShardEntry(**{**entry, "donors": tuple(entry["donors"])}) for entry in value["shards"])
         return cls(
             plan_id=value["plan_id"],
             created=value["created"],
@@ -199,7 +205,7 @@ class Plan:
             carried=None if value["carried"] is None else tuple(value["carried"]),
             selection=value["selection"],
             source=tuple(value["source"]),
-            shards=tuple(shards),
+            shards=tuple(map(_entry, value["shards"])),
         )
 
 
@@ -225,16 +231,6 @@ def plan_id_of(
         content["carried"] = list(carried)
     # 64 bits tell the few plans of one destination apart, and keep the references that cross XCom short.
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def carried_schema(schema: pa.Schema, carried: Sequence[str] | None) -> pa.Schema:
-    """Return the columns of the shards that the output carries."""
-    return schema if carried is None else pa.schema(schema.field(name) for name in carried)
-
-
-def schema_text(schema: pa.Schema) -> str:
-    """Return names and types as text: the same for every version of Arrow."""
-    return "\n".join(f"{field.name}\t{field.type}\t{field.nullable}" for field in schema)
 
 
 def write_plan(layout: Layout, plan: Plan) -> str:
@@ -264,6 +260,28 @@ def read_plan(layout: Layout, plan_id: str) -> Plan:
         raise LLMStateError(
             f"the plan {uri} is damaged ({type(error).__name__}): clear the split and everything after it"
         ) from error
+
+
+def _entry(value: Mapping[str, Any]) -> ShardEntry:
+    groups = value.get("row_groups")
+    return ShardEntry(
+        **{
+            **value,
+            "donors": tuple(value["donors"]),
+            "row_groups": None if groups is None else (groups[0], groups[1]),
+        }
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages that make a plan what it is."""
+    versions = {}
+    for package in ("airflow-llm-provider", "pyarrow", "tiktoken"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
 
 
 def _short(tokens: int) -> str:

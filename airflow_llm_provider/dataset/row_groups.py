@@ -44,6 +44,8 @@ class RowGroupWriter:
         self._writer = pq.ParquetWriter(file, schema, compression=compression, use_dictionary=dictionary)
         #: Rows taken so far.
         self.rows = 0
+        #: Row groups written so far.
+        self.groups = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the next rows."""
@@ -66,6 +68,7 @@ class RowGroupWriter:
         if self._gathered_rows:
             table = pa.Table.from_batches(self._batches, schema=self._schema)
             self._writer.write_table(table, row_group_size=self._gathered_rows)
+            self.groups += 1
         self._batches = []
         self._gathered_rows = self._gathered_bytes = 0
 

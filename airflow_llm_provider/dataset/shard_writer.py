@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.layout import Layout
 
 #: Shards are read in pieces of this size, by rows and by bytes.
-_GROUP_ROWS = 1 << 14
-_GROUP_BYTES = 16 << 20
+GROUP_ROWS = 1 << 14
+GROUP_BYTES = 16 << 20
 #: Shards up to this size are written in threads.
 _BYTES_IN_MEMORY = 8 << 20
 #: Threads that encode: more would keep more memory, and a worker has few cores to spare.
@@ -75,8 +75,8 @@ class ShardWriter:
         with RowGroupWriter(
             file,
             self._schema,
-            rows=_GROUP_ROWS,
-            size=_GROUP_BYTES,
+            rows=GROUP_ROWS,
+            size=GROUP_BYTES,
             compression="snappy",
             dictionary=False,
         ) as writer:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.dataset.plan import ShardEntry
     from airflow_llm_provider.dataset.prepared import PreparedRows
 
 #: Columns that the split adds to a shard, after the input's.
@@ -60,12 +61,21 @@ class ShardFile:
     :param storage: where it lies.
     :param name: its name there.
     :param file: the open file.
+    :param row_groups: the row groups that are the shard, the first and how many; ``None``: all.
     """
 
-    def __init__(self, storage: Storage, name: str, file: pq.ParquetFile) -> None:
+    def __init__(
+        self, storage: Storage, name: str, file: pq.ParquetFile, row_groups: tuple[int, int] | None = None
+    ) -> None:
         self._storage = storage
         self._name = name
         self._file = file
+        first, count = row_groups or (0, file.num_row_groups)
+        self._groups = range(first, first + count)
+        if self._groups.stop > file.num_row_groups:
+            raise BrokenFileError(
+                f"{storage.uri(name)} has {file.num_row_groups} row groups where the plan says {self._groups.stop}"
+            )
         schema = file.schema_arrow
         own = {field.name for field in SHARD_COLUMNS}
         if not own <= set(schema.names):
@@ -75,7 +85,7 @@ class ShardFile:
         #: Columns of the input, without ours.
         self.input_schema: pa.Schema = pa.schema([field for field in schema if field.name not in own])
         #: Rows of the shard.
-        self.rows: int = file.metadata.num_rows
+        self.rows: int = sum(file.metadata.row_group(group).num_rows for group in self._groups)
 
     def batches(
         self, batch_rows: int = _READ_ROWS, *, columns: Iterable[str] | None = None
@@ -90,7 +100,7 @@ class ShardFile:
     def _read(self, batch_rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         # One group at a time: Arrow would fill a batch of long documents from many groups. And without threads: shards
         # are small, and many tasks share a machine.
-        for group in range(self._file.num_row_groups):
+        for group in self._groups:
             batches = self._file.iter_batches(
                 batch_size=batch_rows, row_groups=[group], columns=names, use_threads=False
             )
@@ -158,16 +168,17 @@ def occurrences_of(fingerprints: Iterable[bytes | None]) -> list[int]:
 
 
 @contextmanager
-def open_shard(layout: Layout, shard_id: str) -> Iterator[ShardFile]:
+def open_shard(layout: Layout, entry: ShardEntry) -> Iterator[ShardFile]:
     """Open a shard for reading.
 
     :raises LLMStateError: when it is missing, damaged or cannot be read.
     """
-    name = layout.shard(shard_id)
+    name = layout.shard(entry.shard_id) if entry.file is None else layout.counted(entry.file)
     remedy = "clear the split and everything after it; answers that are already there are kept"
     with ExitStack() as stack:
         try:
-            shard = ShardFile(layout.storage, name, stack.enter_context(layout.storage.open_parquet(name)))
+            file = stack.enter_context(layout.storage.open_parquet(name))
+            shard = ShardFile(layout.storage, name, file, entry.row_groups)
         except (MissingFileError, BrokenFileError) as error:
             raise LLMStateError(f"{error}: {remedy}") from error
         yield shard

@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,23 +14,23 @@ import pyarrow as pa
 from airflow_llm_provider.dataset.columns import OutputColumns
 from airflow_llm_provider.dataset.destination import check_destination
 from airflow_llm_provider.dataset.donors import DonorSearch, Findings
+from airflow_llm_provider.dataset.fit import check_fit, enlarged
 from airflow_llm_provider.dataset.naming import ShardNames
 from airflow_llm_provider.dataset.packing import Budget, Cut, Packer, Weights, pack, smallest_budget
 from airflow_llm_provider.dataset.plan import (
     Plan,
     ShardEntry,
     SplitSettings,
-    carried_schema,
+    package_versions,
     plan_id_of,
-    schema_text,
     write_plan,
 )
 from airflow_llm_provider.dataset.reuse import forget_answers
+from airflow_llm_provider.dataset.schemas import carried_schema, schema_text
 from airflow_llm_provider.dataset.shard_writer import ShardWriter
 from airflow_llm_provider.dataset.shards import SHARD_COLUMNS, shard_arrays
 from airflow_llm_provider.dataset.sizes import row_bytes
 from airflow_llm_provider.dataset.spool import RowStream, Spool
-from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,9 +63,7 @@ def draft_split(
     :raises LLMInputError: when there would be more shards than allowed, when columns clash, when the destination holds
         files of someone else, or when it and the source lie inside each other.
     """
-    OutputColumns(spec).check(carried_schema(source.schema, source.carried), others=source.schema.names)
-    source.check_apart(layout)
-    check_destination(layout)
+    check_split(source, spec=spec, layout=layout)
     draft = Draft(source=source, spec=spec, layout=layout, settings=settings, bound=bound)
     try:
         draft._read(prepare, batch_rows)  # noqa: SLF001 -- a draft is only ever made here
@@ -74,6 +71,17 @@ def draft_split(
         draft.close()
         raise
     return draft
+
+
+def check_split(source: RowSource, *, spec: CompletionSpec, layout: Layout) -> None:
+    """Refuse what can be refused before a row is read.
+
+    :raises LLMInputError: when columns clash, when the destination holds files of someone else, or when it and the
+        source lie inside each other.
+    """
+    OutputColumns(spec).check(carried_schema(source.schema, source.carried), others=source.schema.names)
+    source.check_apart(layout)
+    check_destination(layout)
 
 
 class Draft:
@@ -101,6 +109,8 @@ class Draft:
         #: Why the first row that is not sent is not.
         self.first_error: str | None = None
         self.shards: tuple[Cut, ...] = ()
+        #: Shards that there would be under the budget that was asked for.
+        self.asked_shards = 0
         #: What a person should know, to be logged once.
         self.notes: list[str] = []
 
@@ -113,6 +123,11 @@ class Draft:
     def tokens(self) -> int:
         """Prompt tokens of the rows that will be sent."""
         return self._weights.tokens
+
+    @property
+    def size(self) -> int:
+        """Bytes of all rows."""
+        return self._weights.size
 
     @property
     def largest_row_tokens(self) -> int:
@@ -142,6 +157,8 @@ class Draft:
         most = self.settings.max_shards
         if most is not None and len(self.shards) > most:
             self._fit(most)
+        else:
+            self.asked_shards = len(self.shards)
         self._names.finish(self.shards)
 
     def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> tuple[pa.RecordBatch, Any, Any]:
@@ -169,28 +186,17 @@ class Draft:
 
     def _fit(self, most: int) -> None:
         count, asked = len(self.shards), self.settings.shard_tokens
-        budget = _budget(self.settings)
-        fitting = smallest_budget(self._weights, budget, most)
-        if fitting is None:
-            totals = (
-                ("max_rows_per_shard", budget.rows, self.rows),
-                ("max_bytes", budget.size, self._weights.size),
-            )
-            kept_small = " and ".join(
-                f"{name} from {most_of_one:,} to at least {-(-total // most):,}"
-                for name, most_of_one, total in totals
-                if most_of_one is not None
-            )
-            raise LLMInputError(
-                f"{self.rows:,} rows make {count:,} shards, and {self._bound} allows {most:,}; no larger "
-                f"shard_tokens helps: raise {kept_small}, or {self._bound}; nothing was written"
-            )
-        if not self.settings.enlarge:
-            raise LLMInputError(
-                f"{self.rows:,} rows make {count:,} shards of up to {asked:,} tokens, and {self._bound} allows "
-                f"{most:,}: set shard_tokens to {fitting} or more, set fit_max_shards=True to let shards grow, or raise "
-                f"{self._bound}; nothing was written"
-            )
+        self.asked_shards = count
+        fitting = smallest_budget(self._weights, _budget(self.settings), most)
+        check_fit(
+            self.settings,
+            rows=self.rows,
+            size=self._weights.size,
+            shards=count,
+            fitting=fitting,
+            bound=self._bound,
+        )
+        assert fitting is not None  # noqa: S101 -- what does not fit was refused
         self.settings = dataclasses.replace(self.settings, shard_tokens=fitting)
         self.shards = pack(self._weights, _budget(self.settings)) or ()
         self._search.close()
@@ -198,8 +204,7 @@ class Draft:
         for batch in self._spool:
             self._name(batch, self.shards)
         self.notes.append(
-            f"{count:,} shards of up to {asked:,} tokens are more than {self._bound} ({most:,}): enlarged "
-            f"shard_tokens from {asked:,} to {fitting:,}, which makes {len(self.shards):,} shards"
+            enlarged(shards=(count, len(self.shards)), tokens=(asked, fitting), most=most, bound=self._bound)
         )
 
     def commit(
@@ -215,14 +220,14 @@ class Draft:
             forget_answers(self._layout)
         entries = self._entries(helped=not start_over)
         with ShardWriter(self._layout, self._schema) as writer:
-            for entry, pieces in zip(entries, self._pieces(), strict=True):
+            for entry, pieces in zip(entries, self.pieces(), strict=True):
                 writer.write(entry.shard_id, pieces)
         plan = Plan(
             plan_id=plan_id_of(
                 self._spec, self._source.schema, self.settings, entries, carried=self._source.carried
             ),
             created=created,
-            versions=_versions(),
+            versions=package_versions(),
             spec=self._spec,
             input_schema=self._source.schema,
             shards=entries,
@@ -259,7 +264,17 @@ class Draft:
             for index, (name, cut) in enumerate(zip(names, self.shards, strict=True))
         )
 
-    def _pieces(self) -> Iterator[Iterator[pa.RecordBatch]]:
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the input and of the shard."""
+        return self._schema
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Ids of the shards."""
+        return self._names.names
+
+    def pieces(self) -> Iterator[Iterator[pa.RecordBatch]]:
         """Yield the rows of each shard, in pieces; each must be used up before the next."""
         rows = RowStream(iter(self._spool))
         for cut in self.shards:
@@ -282,13 +297,3 @@ class Draft:
 
 def _budget(settings: SplitSettings) -> Budget:
     return Budget(tokens=settings.shard_tokens, rows=settings.max_rows, size=settings.max_bytes)
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for package in ("airflow-llm-provider", "pyarrow", "tiktoken"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions

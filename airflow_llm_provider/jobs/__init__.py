@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.dataset_run import run_dataset
+from airflow_llm_provider.jobs.estimate import Estimate, SplitResult
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
-from airflow_llm_provider.jobs.split import Estimate, SplitResult, split
+from airflow_llm_provider.jobs.split import split
+from airflow_llm_provider.jobs.split_by_file import count_files, list_files, plan_shards
 
 __all__ = [
     "Account",
@@ -17,7 +19,10 @@ __all__ = [
     "ShardRun",
     "SplitOptions",
     "SplitResult",
+    "count_files",
+    "list_files",
     "merge",
+    "plan_shards",
     "run_dataset",
     "split",
 ]

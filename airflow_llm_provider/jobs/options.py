@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     import pyarrow.compute as pc
 
+#: Bytes of input files that one task counts: tens of seconds of work.
+SPLIT_BYTES = 64 << 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions:
@@ -26,6 +29,9 @@ class SplitOptions:
     :param max_shards_from: what sets ``max_shards``, as messages name it.
     :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
         an error that names the smallest ``shard_tokens`` that fits.
+    :param split_by: ``"file"``: groups of neighbouring input files are counted and cut each by itself, in Airflow by
+        many tasks; no shard holds rows of two groups. ``None``: the rows as one.
+    :param split_bytes: most bytes of the files of one group; a larger file is a group of its own.
     :param columns: input columns that the output carries, in this order; those that only the prompt or ``where`` needs
         are read, but not carried. ``None``: all.
     :param where: which rows are taken: a condition such as ``"lang = 'de' AND score >= 3"``, or from Python a
@@ -44,6 +50,8 @@ class SplitOptions:
     max_shards: int | None = None
     max_shards_from: str = "max_shards"
     fit_max_shards: bool = False
+    split_by: str | None = None
+    split_bytes: int = SPLIT_BYTES
     columns: Sequence[str] | None = None
     where: str | pc.Expression | None = None
     format: str | None = None
@@ -55,7 +63,10 @@ class SplitOptions:
     max_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
-        _check_count("shard_tokens", self.shard_tokens)
+        for name in ("shard_tokens", "split_bytes"):
+            _check_count(name, getattr(self, name))
+        if self.split_by not in (None, "file"):
+            raise LLMInputError(f"split_by is {self.split_by!r}: give 'file' or None")
         for name in ("max_rows_per_shard", "max_shards", "limit"):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))

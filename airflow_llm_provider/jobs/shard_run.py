@@ -198,8 +198,9 @@ class ShardRun:
         )
         plan = read_plan(layout, plan_id)
         self._setup(plan).check()
-        with open_shard(layout, self._reference.shard_id) as shard:
-            known = known_answers(layout, plan.entry(self._reference.shard_id), shard.keys)
+        entry = plan.entry(self._reference.shard_id)
+        with open_shard(layout, entry) as shard:
+            known = known_answers(layout, entry, shard.keys)
             for warning in known.warnings:
                 self._log.warning("%s", warning)
             judge = ColumnJudge(plan.spec)

@@ -211,21 +211,25 @@ class ShardDatasetOperator(BaseOperator):
     def _split(self, arguments: Mapping[str, Any]) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
+        spec = self._checked_spec(arguments)
+        return jobs.split(
+            spec,
+            arguments["source"],
+            arguments["destination"],
+            options=self._split_options(arguments),
+            resolver=storage_resolver(arguments["storage_conn_id"]),
+            pricer=self._pricer(arguments, spec),
+            log=cast("logging.Logger", self.log),
+        )
+
+    def _checked_spec(self, arguments: Mapping[str, Any]) -> CompletionSpec:
         spec = (
             self.spec
             if arguments["model"] is None
             else dataclasses.replace(self.spec, model=arguments["model"])
         )
         check_fallback(arguments["fallback_model"], spec.model)
-        return jobs.split(
-            spec,
-            arguments["source"],
-            arguments["destination"],
-            options=_options(jobs.SplitOptions, arguments),
-            resolver=storage_resolver(arguments["storage_conn_id"]),
-            pricer=self._pricer(arguments, spec),
-            log=cast("logging.Logger", self.log),
-        )
+        return spec
 
     def _pricer(self, arguments: Mapping[str, Any], spec: CompletionSpec) -> Pricer:
         """Return the prices at the connection's endpoint, which also finds a wrong connection or limit early."""
@@ -240,17 +244,20 @@ class ShardDatasetOperator(BaseOperator):
         # One price that is not known makes the cost of the run unknown.
         return next((pricer for pricer in pricers if price_of_one(pricer, spec.model) is None), pricers[0])
 
+    def _split_options(self, arguments: Mapping[str, Any]) -> SplitOptions:
+        from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
-def _options(cls: type[SplitOptions], arguments: Mapping[str, Any]) -> SplitOptions:
-    # The cap was checked, at the prices of every connection.
-    names = {f.name for f in dataclasses.fields(cls)} - {"max_cost_usd"}
-    allowed = as_count(
-        "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
-    )
-    asked = arguments["max_shards"]
-    bound = (
-        {"max_shards": allowed, "max_shards_from": "core.max_map_length"}
-        if asked is None or asked > allowed
-        else {"max_shards": asked}
-    )
-    return cls(**{name: value for name, value in arguments.items() if name in names} | bound)
+        # The cap was checked, at the prices of every connection.
+        names = {f.name for f in dataclasses.fields(jobs.SplitOptions)} - {"max_cost_usd"}
+        allowed = as_count(
+            "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
+        )
+        asked = arguments["max_shards"]
+        bound = (
+            {"max_shards": allowed, "max_shards_from": "core.max_map_length"}
+            if asked is None or asked > allowed
+            else {"max_shards": asked}
+        )
+        return jobs.SplitOptions(
+            **{name: value for name, value in arguments.items() if name in names} | bound
+        )

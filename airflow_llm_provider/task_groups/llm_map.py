@@ -16,14 +16,17 @@ from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
 from airflow_llm_provider.operators.merge import MergeShardsOperator
 from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
-from airflow_llm_provider.operators.shard import ShardDatasetOperator
+from airflow_llm_provider.operators.split_by_file import DEFAULT_SPLIT_BYTES
 from airflow_llm_provider.prompt import PromptTemplate
+from airflow_llm_provider.task_groups.split_tasks import split_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+    from airflow_llm_provider.operators.shard import ShardDatasetOperator
+    from airflow_llm_provider.operators.split_by_file import ListFilesOperator, PlanShardsOperator
     from airflow_llm_provider.spec import CompletionSpec
 
 #: How each task is retried unless the DAG says otherwise: an endpoint or a storage that is down for minutes costs no one
@@ -34,29 +37,6 @@ _RETRIES: dict[str, Any] = {
     "retry_exponential_backoff": DOUBLING_BACKOFF,
     "max_retry_delay": timedelta(minutes=10),
 }
-_SPLIT_ARGUMENTS = (
-    "spec",
-    "source",
-    "destination",
-    "conn_id",
-    "conn_ids",
-    "model",
-    "storage_conn_id",
-    "shard_tokens",
-    "max_rows_per_shard",
-    "max_shards",
-    "fit_max_shards",
-    "columns",
-    "where",
-    "format",
-    "encoding",
-    "delimiter",
-    "limit",
-    "start_over",
-    "dry_run",
-    "max_cost_usd",
-    "fallback_model",
-)
 _COMPLETE_ARGUMENTS = (
     "conn_id",
     "conn_ids",
@@ -79,8 +59,11 @@ _COMPLETE_ARGUMENTS = (
 class LLMTaskGroup(TaskGroup):
     """The tasks of one :func:`llm_map`. Depends and is depended on like any task group."""
 
-    #: Counts, plans and writes the shards.
-    split: ShardDatasetOperator
+    #: Returns the shards: what counts, plans and writes them, or with ``split_by="file"`` what plans them.
+    split: ShardDatasetOperator | PlanShardsOperator
+    #: With ``split_by="file"``: lists the input files, and counts them, one task instance for each group.
+    list_files: ListFilesOperator | None
+    count_files: MappedOperator | None
     #: Asks the model, one task instance for each shard.
     complete: MappedOperator
     #: Writes the output.
@@ -112,6 +95,8 @@ def llm_map(
     fit_max_shards: bool | str = False,
     columns: Sequence[str] | str | None = None,
     where: str | None = None,
+    split_by: str | None = None,
+    split_bytes: int | str = DEFAULT_SPLIT_BYTES,
     format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
     encoding: str = "utf-8",
     delimiter: str | None = None,
@@ -161,6 +146,9 @@ def llm_map(
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
         others. ``None``: all; templated.
     :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all; templated.
+    :param split_by: ``"file"``: the tasks ``list``, ``count`` (one per group of input files) and ``plan`` in place of
+        ``split``, so that many workers count a large dataset.
+    :param split_bytes: most bytes of the files that one ``count`` counts; templated.
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names; templated.
     :param encoding: encoding of CSV and JSONL; templated.
     :param delimiter: delimiter of CSV; templated.
@@ -185,7 +173,7 @@ def llm_map(
     :param asset: what the output is known by to other DAGs: an asset or alias, or its name or URI. ``True``: an asset
         named ``<dag id>.<group id>``. ``False``: none.
     :param default_args: arguments of all three tasks, before those of the DAG.
-    :param split_kwargs: further arguments of the ``split`` task, such as ``{"queue": "io"}``.
+    :param split_kwargs: further arguments of the ``split`` task, or those in its place, such as ``{"queue": "io"}``.
     :param complete_kwargs: further arguments of the ``complete`` task, such as ``{"execution_timeout": ...}``.
     :param merge_kwargs: further arguments of the ``merge`` task.
     :param tooltip: text shown over the group in the UI.
@@ -197,12 +185,8 @@ def llm_map(
         _check(group, unknown)
         common = {**_default_retries(group), **({} if retries is None else {"retries": retries})}
         group.asset = _asset(group, asset=asset)
-        group.split = ShardDatasetOperator(
-            task_id="split",
-            # The shards are mapped over what this task pushes: without it there is no job.
-            do_xcom_push=True,
-            **{**_picked(arguments, _SPLIT_ARGUMENTS), **common, **(split_kwargs or {})},
-        )
+        parts = split_tasks(arguments, {**common, **(split_kwargs or {})})
+        group.list_files, group.count_files, group.split = parts
         # A template that cannot be compiled fails here, an unknown column in the split, which knows the columns.
         PromptTemplate(spec)
         group.complete = CompleteShardOperator.partial(

@@ -118,7 +118,7 @@ class Workbench:
 
     def answer(self, entry: ShardEntry, *, reply=None, kill_after: int | None = None) -> list[Outcome]:
         """Run one shard: reuse what is known, ask the rest, write the results."""
-        with open_shard(self.layout, entry.shard_id) as shard:
+        with open_shard(self.layout, entry) as shard:
             keys = shard.keys
             known = known_answers(self.layout, entry, keys)
             rows = list(shard.iter_rows(shard.input_schema.names))

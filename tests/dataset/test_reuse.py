@@ -28,7 +28,7 @@ def answer_all(bench, plan):
 
 
 def known(bench, entry):
-    with open_shard(bench.layout, entry.shard_id) as shard:
+    with open_shard(bench.layout, entry) as shard:
         return known_answers(bench.layout, entry, shard.keys)
 
 
@@ -200,7 +200,7 @@ class TestReuse:
 
     def test_a_paid_answer_wins_over_a_failure(self, bench, numbers):
         plan = bench.split(numbers([1]))
-        with open_shard(bench.layout, plan.shards[0].shard_id) as shard:
+        with open_shard(bench.layout, plan.shards[0]) as shard:
             fingerprint = shard.keys.fingerprints[0]
         failed = Outcome(index=0, status=RowStatus.ERROR, attempts=1)
         with JournalWriter(bench.layout, plan.shards[0].shard_id) as journal:

@@ -19,7 +19,7 @@ from airflow_llm_provider.testing.arrow_tables import tables
 def rows_of_plan(bench, plan):
     tables = []
     for entry in plan.shards:
-        with open_shard(bench.layout, entry.shard_id) as shard:
+        with open_shard(bench.layout, entry) as shard:
             tables.extend(pa.Table.from_batches([batch]) for batch in shard.batches(3))
     return pa.concat_tables(tables)
 
@@ -121,7 +121,7 @@ class TestDraftSplit:
             assert draft.largest_row_tokens == 10
             assert draft.first_error == "too long"
             plan = draft.commit(created="t")
-        with open_shard(bench.layout, plan.shards[0].shard_id) as shard:
+        with open_shard(bench.layout, plan.shards[0]) as shard:
             assert shard.keys.tokens == [10, 1000] * 5
             assert shard.keys.statuses == [None, "context_too_long"] * 5
 
@@ -200,7 +200,7 @@ class TestShardFile:
     def test_reads_some_columns_as_rows(self, bench):
         table = pa.table({"a": [1, 2], "b.c": ["x", None], "b": [{"c": 1}, {"c": 2}]})
         plan = bench.split(table)
-        with open_shard(bench.layout, plan.shards[0].shard_id) as shard:
+        with open_shard(bench.layout, plan.shards[0]) as shard:
             assert list(shard.iter_rows(["b.c", "a"])) == [{"b.c": "x", "a": 1}, {"b.c": None, "a": 2}]
             assert list(shard.iter_rows(["b"])) == [{"b": {"c": 1}}, {"b": {"c": 2}}]
             assert list(shard.iter_rows([])) == [{}, {}]
@@ -208,7 +208,7 @@ class TestShardFile:
 
     def test_numbers_identical_requests(self, bench, numbers):
         plan = bench.split(numbers([7, 8, 7, 7, 8]))
-        with open_shard(bench.layout, plan.shards[0].shard_id) as shard:
+        with open_shard(bench.layout, plan.shards[0]) as shard:
             assert shard.keys.occurrences == [0, 0, 1, 2, 1]
             assert len(set(shard.keys.fingerprints)) == 2
 
@@ -219,12 +219,12 @@ class TestShardFile:
         workbench.layout.storage.write_bytes(name, whole[: len(whole) // 2])
         with (
             pytest.raises(LLMStateError, match="clear the split"),
-            open_shard(workbench.layout, plan.shards[0].shard_id),
+            open_shard(workbench.layout, plan.shards[0]),
         ):
             pass
         workbench.layout.storage.delete(name)
         with pytest.raises(LLMStateError, match="missing: clear the split"):
-            open_shard(workbench.layout, plan.shards[0].shard_id).__enter__()
+            open_shard(workbench.layout, plan.shards[0]).__enter__()
 
     def test_G14_the_next_split_makes_a_torn_shard_anew(self, workbench, numbers):
         plan = workbench.split(numbers(range(5)))
@@ -236,7 +236,7 @@ class TestShardFile:
             pa.string(), 1, [None, pa.array([0, 3], pa.int32()).buffers()[1], pa.py_buffer(b"a\xffb")]
         )
         plan = bench.split(pa.table({"x": bad}), prepare=one_request)
-        with open_shard(bench.layout, plan.shards[0].shard_id) as shard:
+        with open_shard(bench.layout, plan.shards[0]) as shard:
             assert list(shard.iter_rows(["x"])) == [{"x": "a\ufffdb"}]
             assert next(shard.batches()).column(0).cast(pa.binary()).to_pylist() == [b"a\xffb"]
 

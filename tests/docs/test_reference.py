@@ -15,7 +15,10 @@ import airflow_llm_provider
 from airflow_llm_provider import (
     CompleteShardOperator,
     CompletionSpec,
+    CountFilesOperator,
+    ListFilesOperator,
     MergeShardsOperator,
+    PlanShardsOperator,
     ShardDatasetOperator,
     errors,
     llm_map,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_TEMPLATED = {*ShardDatasetOperator.template_fields, *CompleteShardOperator.template_fields}
+_TEMPLATED = {*ListFilesOperator.template_fields, *CompleteShardOperator.template_fields}
 _CALLABLES: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "docs/operators/llm_map.md": (llm_map, _TEMPLATED),
     "docs/operators/shard.md": (ShardDatasetOperator.__init__, set(ShardDatasetOperator.template_fields)),
@@ -74,6 +77,16 @@ class TestArguments:
         table = {row[0]: (row[1], row[2]) for row in pages[path].table("Arguments")}
         assert table == expected
         assert list(table) == list(expected)
+
+    @pytest.mark.parametrize("operator", [CountFilesOperator, PlanShardsOperator])
+    def test_of_a_split_by_file_are_those_of_the_code(self, pages: dict[str, Any], operator: Any) -> None:
+        expected = [
+            (f"`{name}`", written(parameter), "yes" if name in operator.template_fields else "no")
+            for name, parameter in inspect.signature(operator.__init__).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        rows = pages["docs/operators/split_by_file.md"].table(operator.__name__)
+        assert [tuple(row[:3]) for row in rows] == expected
 
     def test_of_the_spec_are_its_fields(self, pages: dict[str, Any]) -> None:
         table = {row[0]: row[1] for row in pages["docs/spec.md"].table("Fields")}

@@ -51,6 +51,20 @@ class TestShape:
         assert label.complete.upstream_task_ids == {"label.split"}
         assert label.merge.upstream_task_ids == {"label.split", "label.complete"}
 
+    def test_by_file_it_begins_with_list_then_count_then_plan(self) -> None:
+        label = build(split_by="file", split_bytes=5, split_kwargs={"queue": "io"})
+        names = [f"label.{name}" for name in ("list", "count", "plan", "complete", "merge")]
+        assert [node.task_id for node in label.dag.topological_sort()] == names
+        assert label.complete.upstream_task_ids == {"label.plan"}
+        assert label.split.upstream_task_ids == {"label.list", "label.count"}
+        assert label.split.trigger_rule == "none_failed_min_one_success"
+        assert label.list_files.split_bytes == 5
+        assert label.count_files.map_index_template == "{{ task.files['label'] }}"
+        assert {task.queue for task in (label.list_files, label.count_files, label.split)} == {"io"}
+
+    def test_by_anything_else_is_refused(self) -> None:
+        assert "split_by is 'row': give 'file' or None" in refusal(split_by="row")
+
     def test_a_pool_slot_is_one_request_in_flight(self) -> None:
         label = build(pool="llm", concurrency=7)
         assert (label.complete.pool, label.complete.pool_slots) == ("llm", 7)

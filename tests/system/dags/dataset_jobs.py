@@ -43,3 +43,5 @@ dataset_job("patient", retries=2, concurrency=3)
 dataset_job("careful", retries=2, concurrency=1)
 # Two requests in flight for each shard, in a pool of four.
 dataset_job("crowded", retries=0, concurrency=2, pool="four")
+# A task for each input file.
+dataset_job("by_file", retries=0, concurrency=2, split_by="file", split_bytes=1)

@@ -1,0 +1,114 @@
+"""The first look at a source: everything that can be refused before a row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from airflow_llm_provider.dataset.formats import ReadOptions
+from airflow_llm_provider.dataset.plan import SplitSettings
+from airflow_llm_provider.dataset.reading import Reading
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.jobs.amounts import counted
+from airflow_llm_provider.jobs.engine_setup import check_price
+from airflow_llm_provider.jobs.preparation import RowPreparation
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping
+
+    from airflow_llm_provider.dataset.selection import Selection
+    from airflow_llm_provider.dataset.source import Source
+    from airflow_llm_provider.dataset.urls import Resolver
+    from airflow_llm_provider.jobs.options import SplitOptions
+    from airflow_llm_provider.prices import Pricer
+    from airflow_llm_provider.spec import CompletionSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """An open source.
+
+    :param preparation: renders and counts its rows.
+    :param reading: what is read of it, and how.
+    :param source: its files.
+    :param rows: the rows and columns that are taken.
+    """
+
+    preparation: RowPreparation
+    reading: Reading
+    source: Source
+    rows: Selection
+
+
+def open_for(
+    spec: CompletionSpec,
+    source: str,
+    destination: str,
+    *,
+    options: SplitOptions,
+    resolver: Resolver,
+    pricer: Pricer,
+) -> Opened:
+    """Open a source for a spec.
+
+    :raises LLMInputError: bad source, prompt or setting.
+    :raises LLMStateError: storage that cannot be read.
+    """
+    for name, value in (("source", source), ("destination", destination)):
+        if not value.strip():
+            raise LLMInputError(
+                f"{name} is empty: a template that renders to nothing would mean the current folder"
+            )
+    preparation = RowPreparation(spec)
+    reading = reading_of(options, preparation)
+    opened = reading.open(source, resolver=resolver)
+    binary = [field.name for field in opened.schema if _is_binary(field.type)]
+    preparation.template.check(opened.schema.names, binary=binary)
+    selection = reading.select(opened)
+    if options.max_cost_usd is not None:
+        check_price(pricer.estimate(spec.model, prompt_tokens=1, completion_tokens=1), spec.model)
+    return Opened(preparation=preparation, reading=reading, source=opened, rows=selection)
+
+
+def reading_of(options: SplitOptions, preparation: RowPreparation) -> Reading:
+    """Return what is read of a source, and how."""
+    return Reading(
+        options=ReadOptions(format=options.format, encoding=options.encoding, delimiter=options.delimiter),
+        prompt=tuple(sorted(preparation.template.columns)),
+        columns=None if options.columns is None else tuple(options.columns),
+        where=options.where,
+        limit=options.limit,
+    )
+
+
+def log_left_out(report: Mapping[str, Any], log: logging.Logger) -> None:
+    """Say what a condition left out.
+
+    :param report: of the selection.
+    """
+    if report["where"] is not None:
+        log.info(
+            "where left out %s of the rows read, and passed over %s whose folders cannot match",
+            f"{report['rows_left_out']:,}",
+            counted(report["files_skipped"], "file"),
+        )
+
+
+def settings_of(options: SplitOptions) -> SplitSettings:
+    """Return how the rows are cut."""
+    return SplitSettings(
+        shard_tokens=options.shard_tokens,
+        max_rows=options.max_rows_per_shard,
+        max_shards=options.max_shards,
+        enlarge=options.fit_max_shards,
+        split_by=options.split_by,
+    )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
