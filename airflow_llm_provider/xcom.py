@@ -165,7 +165,7 @@ class RunSummary:
     :param rows: rows of the output, equal to the rows of the input.
     :param rows_by_status: rows by row status; sums to ``rows``.
     :param shards: shards of the plan.
-    :param files: URIs of the output files, in row order.
+    :param files: URIs of the output files, in row order, the first hundred of them; the manifest names all.
     :param rejects: URI of the file of rows without an answer; ``None``: every row has one.
     """
 

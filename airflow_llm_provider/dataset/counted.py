@@ -15,8 +15,9 @@ from airflow_llm_provider.errors import LLMStateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_llm_provider.dataset.draft import Draft
     from airflow_llm_provider.dataset.layout import Layout
-    from airflow_llm_provider.dataset.split import Draft
+    from airflow_llm_provider.dataset.partitions import Values
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +49,7 @@ class Counted:
     :param asked_shards: shards that there would be under the budget that was asked for.
     :param rows_left_out: rows that a condition left out.
     :param files_skipped: files of which it can take none.
+    :param partitions: values of the partitions that the columns of the input make.
     :param notes: what a person should know about the counting.
     """
 
@@ -61,6 +63,7 @@ class Counted:
     asked_shards: int
     rows_left_out: int
     files_skipped: int
+    partitions: tuple[Values, ...]
     notes: tuple[str, ...]
     shards: tuple[CountedShard, ...]
 
@@ -72,7 +75,8 @@ class Counted:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Rebuild it."""
         shards = tuple(CountedShard(**shard) for shard in value["shards"])
-        return cls(**{**value, "notes": tuple(value["notes"]), "shards": shards})
+        partitions = tuple(map(tuple, value["partitions"]))
+        return cls(**{**value, "notes": tuple(value["notes"]), "partitions": partitions, "shards": shards})
 
 
 def write_counted(
@@ -112,6 +116,7 @@ def write_counted(
         asked_shards=draft.asked_shards,
         rows_left_out=report["rows_left_out"],
         files_skipped=report["files_skipped"],
+        partitions=tuple(draft.partitions),
         notes=notes,
         shards=tuple(shards),
     )

@@ -46,19 +46,44 @@ def own_parts(layout: Layout) -> set[str]:
     return names
 
 
+def folders_above(names: Iterable[str]) -> set[str]:
+    """Return the folders in which files lie, and those in which these do."""
+    parts = (name.split("/")[:-1] for name in names)
+    return {"/".join(part[:depth]) for part in parts for depth in range(1, len(part) + 1)}
+
+
 def check_destination(layout: Layout) -> None:
     """Make sure that every file which readers of the folder would take for output is ours.
 
     :raises LLMInputError: naming the others.
     """
-    data = [name for name in layout.storage.files("") if name.endswith(".parquet") and name[0] not in "._"]
-    foreign = sorted(set(data) - own_parts(layout)) if data else []
+    data = _data(layout, "")
+    partitions = [name for name in layout.storage.folders("") if "=" in name and name[0] not in "._"]
+    own = own_parts(layout) if data or partitions else set()
+    ours = folders_above(own)
+    foreign = sorted(set(data) - own)
+    for folder in partitions:
+        # What readers would take for a partition, and no merge of ours has made.
+        foreign += [] if folder in ours else _data_below(layout, folder)
     if foreign:
         more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
         raise LLMInputError(
             f"the destination {public_uri(layout.destination)} holds Parquet files of someone else, which readers "
             f"would take for output: {', '.join(foreign[:_MOST_NAMED])}{more}; choose a folder of its own"
         )
+
+
+def _data(layout: Layout, folder: str) -> list[str]:
+    return [
+        name
+        for name in layout.storage.files(folder)
+        if name.endswith(".parquet") and name.rsplit("/", 1)[-1][0] not in "._"
+    ]
+
+
+def _data_below(layout: Layout, folder: str) -> list[str]:
+    below = [name for inner in layout.storage.folders(folder) for name in _data_below(layout, inner)]
+    return [*_data(layout, folder), *below]
 
 
 def check_apart(layout: Layout, fs: AbstractFileSystem, root: str, paths: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from airflow_llm_provider.dataset.donors import DonorSearch, Findings
 from airflow_llm_provider.dataset.fit import check_fit, enlarged
 from airflow_llm_provider.dataset.packing import Budget, Cut, Packer
+from airflow_llm_provider.dataset.partitions import PartitionKeys
 from airflow_llm_provider.dataset.plan import Plan, ShardEntry, package_versions, plan_id_of, write_plan
 from airflow_llm_provider.dataset.reuse import forget_answers
 from airflow_llm_provider.dataset.shards import ShardFile
@@ -34,7 +35,7 @@ class Join:
 
     :param listing: the groups.
     :param counted: what the count of each group found out, in order.
-    :raises LLMInputError: when there would be more shards than allowed.
+    :raises LLMInputError: when there would be more shards or partitions than allowed.
     """
 
     def __init__(self, layout: Layout, listing: Listing, counted: Sequence[Counted]) -> None:
@@ -54,6 +55,9 @@ class Join:
             self.rows_by_status.update(group.rows_by_status)
         #: Why the first row that is not sent is not.
         self.first_error = next((g.first_error for g in counted if g.first_error is not None), None)
+        partitions = PartitionKeys(self.settings.partition_by)
+        for group in counted:
+            partitions.add(group.partitions)
         self._cuts = self._fit()
         #: The shards, without what older ones hold for them.
         self.shards = self._name_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,25 +15,24 @@ import pyarrow.compute as pc
 from airflow_llm_provider.dataset.columns import OutputColumns
 from airflow_llm_provider.dataset.destination import check_destination
 from airflow_llm_provider.dataset.layout import MANIFEST, REJECTS, RESULTS, Layout
+from airflow_llm_provider.dataset.merged_rows import MergedRows
+from airflow_llm_provider.dataset.output_rows import OutputRows, files_schema
 from airflow_llm_provider.dataset.part_files import PartFile, PartWriter
-from airflow_llm_provider.dataset.results import read_results_file
 from airflow_llm_provider.dataset.row_groups import RowGroupWriter
-from airflow_llm_provider.dataset.shards import open_shard
-from airflow_llm_provider.dataset.storage import BrokenFileError
+from airflow_llm_provider.dataset.schemas import encode_schema
 from airflow_llm_provider.dataset.sweep import sweep
 from airflow_llm_provider.engine.status import RowStatus
-from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_llm_provider.dataset.plan import Plan, ShardEntry
+    from airflow_llm_provider.dataset.plan import Plan
+    from airflow_llm_provider.engine.usage import Usage
 
 #: Version of the manifest.
 MANIFEST_VERSION = 1
 _MOST_NAMED = 5
-_USAGE = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,8 @@ def merge_shards(
     :param bytes_per_file: size on storage beyond which the next file begins.
     :raises LLMStateError: when shards are not finished, do not hold what the plan says, or another merge has begun to
         replace the output.
-    :raises LLMInputError: when the destination holds Parquet files of someone else.
+    :raises LLMInputError: when the destination holds Parquet files of someone else, or the answers make too many
+        partitions.
     """
     check_destination(layout)
     _check_finished(layout, plan)
@@ -108,79 +107,38 @@ class _Merge:
         self._schema = self._columns.output_schema(plan.carried_schema)
         self._rejects_schema = self._columns.rejects_schema(plan.carried_schema)
         self._parts = PartWriter(
-            layout, self._schema, rows_per_group=rows_per_group, bytes_per_file=bytes_per_file
+            layout,
+            files_schema(self._schema, plan.settings.partition_by if plan.rows else ()),
+            rows_per_group=rows_per_group,
+            bytes_per_file=bytes_per_file,
         )
+        self._rows = MergedRows(layout, plan)
+        self._output = OutputRows(self._parts, self._schema, plan.settings.partition_by)
         self._rejects: RowGroupWriter | None = None
         self._files = ExitStack()
-        self._rows_by_status: Counter[str] = Counter()
-        self._usage: Counter[str] = Counter()
-        self._cost: float | None = 0.0
 
     def run(self, created: str, extra: Mapping[str, Any]) -> MergeReport:
         try:
             with self._files:
-                for entry in self._plan.shards:
-                    self._add(entry)
-            parts = self._parts.finish()
+                for batch in self._rows:
+                    self._write(batch)
+            parts = self._output.finish()
             self._check_rows(parts)
             self._parts.publish(self._parts.rejects_name() if self._rejects is not None else None)
         finally:
+            self._output.close()
             self._parts.discard()
         report = self._report(parts)
         manifest = _manifest(self._plan, report, parts, created, self._schema) | dict(extra)
         self._parts.seal(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         return report
 
-    def _add(self, entry: ShardEntry) -> None:
-        results = self._results(entry)
-        self._count(results)
-        rows = 0
-        with open_shard(self._layout, entry) as shard:
-            self._check_shard(entry, shard.fingerprints(), results)
-            for batch in shard.batches(columns=self._plan.carried):
-                start = 0
-                # Sliced, never copied together: one array holds no more than two gigabytes of text.
-                for answers in results.slice(rows, batch.num_rows).to_batches():
-                    self._write(batch.slice(start, answers.num_rows), answers)
-                    start += answers.num_rows
-                rows += batch.num_rows
-
-    def _results(self, entry: ShardEntry) -> pa.Table:
-        try:
-            results = read_results_file(self._layout, entry.shard_id)
-        except BrokenFileError as error:
-            raise LLMStateError(
-                f"the results of shard {entry.index} are damaged ({error}): run its complete task again, which asks only "
-                "the rows whose answers are lost"
-            ) from error
-        if results is None:
-            raise LLMStateError(
-                f"the results of shard {entry.index} ({entry.shard_id}) are gone: run its complete task"
-            )
-        return results
-
-    def _check_shard(self, entry: ShardEntry, fingerprints: pa.ChunkedArray, results: pa.Table) -> None:
-        if not len(fingerprints) == entry.rows == results.num_rows:
-            raise LLMStateError(
-                f"shard {entry.index} ({entry.shard_id}) has {entry.rows} rows in the plan, {len(fingerprints)} in its "
-                f"file and {results.num_rows} in its results: clear the split and everything after it"
-            )
-        if not results.column("_llm_fingerprint").equals(fingerprints):
-            raise LLMStateError(
-                f"the results of shard {entry.index} ({entry.shard_id}) belong to other rows: run its complete task again"
-            )
-
-    def _write(self, rows: pa.RecordBatch, answers: pa.RecordBatch) -> None:
-        names = [field.name for field in (*self._columns.answer, *self._columns.metadata)]
-        batch = pa.RecordBatch.from_arrays(
-            [*rows.columns, *(answers.column(name) for name in names)], schema=self._schema
-        )
-        self._parts.write(batch)
-        status = answers.column(self._columns.metadata_name("status"))
-        rejected = pc.not_equal(status, RowStatus.SUCCESS.value)
+    def _write(self, batch: pa.RecordBatch) -> None:
+        """Take rows with the model's words, the last column, which only the rejects have."""
+        self._output.write(batch.select(self._schema.names))
+        rejected = pc.not_equal(batch.column(self._columns.metadata_name("status")), RowStatus.SUCCESS.value)
         if pc.any(rejected).as_py():
-            columns = [*batch.columns, answers.column("_llm_text")]
-            self._reject(pa.RecordBatch.from_arrays(columns, schema=self._rejects_schema).filter(rejected))
+            self._reject(batch.filter(rejected))
 
     def _reject(self, batch: pa.RecordBatch) -> None:
         if self._rejects is None:
@@ -188,19 +146,9 @@ class _Merge:
             self._rejects = self._files.enter_context(RowGroupWriter(file, self._rejects_schema))
         self._rejects.write(batch)
 
-    def _count(self, results: pa.Table) -> None:
-        for pair in pc.value_counts(results.column(self._columns.metadata_name("status"))).to_pylist():
-            self._rows_by_status[pair["values"]] += pair["counts"]
-        for name in _USAGE:
-            self._usage[name] += pc.sum(results.column(self._columns.metadata_name(name))).as_py() or 0
-        asked = pc.greater(results.column(self._columns.metadata_name("attempts")), 0)
-        costs = results.column(self._columns.metadata_name("cost_usd")).filter(asked)
-        known = self._cost is not None and not costs.null_count
-        self._cost = (self._cost or 0.0) + (pc.sum(costs).as_py() or 0.0) if known else None
-
     def _check_rows(self, parts: tuple[PartFile, ...]) -> None:
         written = sum(part.rows for part in parts)
-        counted = self._rows_by_status.total()
+        counted = self._rows.rows_by_status.total()
         if not written == counted == self._plan.rows:
             raise LLMStateError(
                 f"the plan has {self._plan.rows} rows, the results {counted} and the output {written}: clear the split and "
@@ -210,9 +158,9 @@ class _Merge:
     def _report(self, parts: tuple[PartFile, ...]) -> MergeReport:
         return MergeReport(
             rows=self._plan.rows,
-            rows_by_status=dict(self._rows_by_status.most_common()),
-            usage=Usage(**{name: self._usage[name] for name in _USAGE}),
-            cost_usd=self._cost,
+            rows_by_status=dict(self._rows.rows_by_status.most_common()),
+            usage=self._rows.usage,
+            cost_usd=self._rows.cost_usd,
             files=tuple(self._layout.uri(part.name) for part in parts),
             rejects=self._layout.uri(REJECTS) if self._rejects is not None else None,
             manifest=self._layout.uri(MANIFEST),
@@ -227,6 +175,7 @@ def _manifest(
         "plan_id": plan.plan_id,
         "created": created,
         "files": [dataclasses.asdict(part) for part in parts],
+        "partition_by": list(plan.settings.partition_by),
         "rejects": REJECTS if report.rejects else None,
         "status_column": f"{plan.spec.metadata_prefix}status",
         "rows": report.rows,
@@ -237,6 +186,7 @@ def _manifest(
         "model": plan.spec.model,
         "spec_fingerprint": plan.spec.fingerprint,
         "columns": {field.name: str(field.type) for field in schema},
+        "schema": encode_schema(schema),
         "versions": dict(plan.versions),
         "selection": dict(plan.selection),
         "source": [dict(file) for file in plan.source],

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 from airflow_llm_provider.dataset.destination import read_json
 from airflow_llm_provider.dataset.layout import MANIFEST, Layout
+from airflow_llm_provider.dataset.partitions import restored
+from airflow_llm_provider.dataset.schemas import decode_schema
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.errors import LLMStateError
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 def read_results(
     uri: str, *, resolver: Resolver = resolve, rejects: bool = True, as_pandas: bool = False
 ) -> pa.Table | pd.DataFrame:
-    """Read the output of a run, in the order of the input.
+    """Read the output of a run, in the order of the input; with ``partition_by``, partition by partition.
 
     :param uri: the destination.
     :param rejects: also the rows without an answer; ``False``: only those whose status is ``success``.
@@ -32,7 +34,7 @@ def read_results(
         raise LLMStateError(
             f"{public_uri(uri)} has no {MANIFEST}: no run has finished there, or one is just replacing the output"
         )
-    tables = [_read(layout, str(file["name"]), int(file["rows"])) for file in _files(manifest)]
+    tables = [_read(layout, file, manifest) for file in _files(manifest)]
     table = pa.concat_tables(tables)
     if not rejects:
         table = table.filter(pc.equal(table.column(str(manifest["status_column"])), "success"))
@@ -44,7 +46,8 @@ def _files(manifest: dict[str, object]) -> list[dict[str, Any]]:
     return files if isinstance(files, list) else []
 
 
-def _read(layout: Layout, name: str, rows: int) -> pa.Table:
+def _read(layout: Layout, part: dict[str, Any], manifest: dict[str, object]) -> pa.Table:
+    name, rows = str(part["name"]), int(part["rows"])
     with layout.storage.open_parquet(name) as file, layout.storage.reading(name):
         table = file.read()
     if table.num_rows != rows:
@@ -52,4 +55,12 @@ def _read(layout: Layout, name: str, rows: int) -> pa.Table:
             f"{public_uri(layout.uri(name))} has {table.num_rows} rows where the manifest says {rows}: another run is "
             "replacing the output, or someone changed it"
         )
-    return table
+    values = part.get("partition")
+    if not values:
+        return table
+    # The manifest says exactly what a folder's name only hints at: an empty text or null, a number or its text.
+    schema = decode_schema(str(manifest["schema"]))
+    columns = restored(values, schema, rows)
+    return pa.table(
+        [columns.get(f.name, table[f.name] if f.name in table.column_names else None) for f in schema], schema
+    )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 from uuid import uuid4
 
 import orjson
 
-from airflow_llm_provider.dataset.destination import own_parts, read_json
+from airflow_llm_provider.dataset.destination import folders_above, own_parts, read_json
 from airflow_llm_provider.dataset.layout import INTENT, MANIFEST, REJECTS, STAGING, Layout
 from airflow_llm_provider.dataset.row_groups import RowGroupWriter
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
 
@@ -24,11 +26,13 @@ class PartFile:
     """One output file.
 
     :param name: its name in the destination.
+    :param partition: the columns that its folder names, with their values as text.
     """
 
     name: str
     rows: int
     size: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class PartWriter:
@@ -54,6 +58,8 @@ class PartWriter:
         self._token = uuid4().hex
         self._folder = f"{STAGING}/{self._token}"
         self._staged: list[PartFile] = []
+        self._subfolder = ""
+        self._partition: Mapping[str, str | None] = {}
         self._open = ExitStack()
         self._file: IO[bytes] | None = None
         self._writer: RowGroupWriter | None = None
@@ -65,8 +71,20 @@ class PartWriter:
         if self._file is not None and self._file.tell() >= self._bytes_per_file:
             self._end()
 
+    def begin_folder(self, folder: str, partition: Mapping[str, str | None]) -> None:
+        """Let the next rows go into another folder of the output.
+
+        :param partition: the columns that it names, with their values as text.
+        """
+        self._end()
+        self._subfolder, self._partition = f"{folder}/", partition
+
+    def _next_name(self) -> str:
+        # Each number once, so that no file of one folder has the name of another's.
+        return f"{self._subfolder}{self._layout.part(len(self._staged))}"
+
     def _begin(self) -> RowGroupWriter:
-        name = self._layout.part(len(self._staged))
+        name = self._next_name()
         self._file = self._open.enter_context(self._layout.storage.create(f"{self._folder}/{name}"))
         self._writer = RowGroupWriter(self._file, self._schema, rows=self._rows_per_group)
         return self._writer
@@ -74,9 +92,13 @@ class PartWriter:
     def _end(self) -> None:
         if self._writer is None or self._file is None:
             return
-        name = self._layout.part(len(self._staged))
         self._writer.close()
-        part = PartFile(name=name, rows=self._writer.rows, size=self._file.tell())
+        part = PartFile(
+            name=self._next_name(),
+            rows=self._writer.rows,
+            size=self._file.tell(),
+            partition=self._partition,
+        )
         self._writer = self._file = None
         self._open.close()
         self._staged.append(part)
@@ -104,6 +126,8 @@ class PartWriter:
         self._check_alone()
         for name in sorted(old - set(new)):
             storage.delete(name)
+        for folder in sorted(folders_above(old) - folders_above(new), reverse=True):
+            storage.remove_folder(folder)
         if rejects is not None:
             storage.move(rejects, REJECTS)
         else:
@@ -111,7 +135,9 @@ class PartWriter:
 
     def _take_over(self, known: set[str], new: list[str]) -> set[str]:
         """Write down whose the place is, and which files are ours and not a user's; return the old ones."""
-        old = known.intersection(self._layout.storage.files(""))
+        # Those in folders of partitions are not looked up, which would take a call for each folder.
+        there = self._layout.storage.files("")
+        old = {name for name in known if "/" in name or name in there}
         intent = {"files": sorted(old.union(new)), "merge": self._token}
         self._layout.storage.write_bytes(INTENT, orjson.dumps(intent))
         # Another merge may have ended between the last look and now; from now on it would notice.

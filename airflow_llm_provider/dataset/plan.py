@@ -38,6 +38,7 @@ class SplitSettings:
     :param max_bytes: most bytes of one shard's rows; ``None``: any number.
     :param max_shards: most shards; ``None``: any number.
     :param enlarge: raise ``shard_tokens`` when there would be more than ``max_shards``, instead of failing.
+    :param partition_by: columns of the output whose values name its folders.
     :param split_by: ``"file"``: every group of input files is cut by itself; ``None``: the rows as one.
     """
 
@@ -47,8 +48,11 @@ class SplitSettings:
     max_shards: int | None = None
     enlarge: bool = False
     split_by: str | None = None
+    partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        # JSON knows no tuples.
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
         for name in ("shard_tokens", "max_rows", "max_bytes", "max_shards"):
             value = getattr(self, name)
             if value is None and name != "shard_tokens":

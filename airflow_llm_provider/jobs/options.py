@@ -29,6 +29,8 @@ class SplitOptions:
     :param max_shards_from: what sets ``max_shards``, as messages name it.
     :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
         an error that names the smallest ``shard_tokens`` that fits.
+    :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as
+        ``ds=2026-01-31``. ``None``: one folder.
     :param split_by: ``"file"``: groups of neighbouring input files are counted and cut each by itself, in Airflow by
         many tasks; no shard holds rows of two groups. ``None``: the rows as one.
     :param split_bytes: most bytes of the files of one group; a larger file is a group of its own.
@@ -50,6 +52,7 @@ class SplitOptions:
     max_shards: int | None = None
     max_shards_from: str = "max_shards"
     fit_max_shards: bool = False
+    partition_by: Sequence[str] | None = None
     split_by: str | None = None
     split_bytes: int = SPLIT_BYTES
     columns: Sequence[str] | None = None
@@ -71,7 +74,8 @@ class SplitOptions:
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))
         BudgetConfig(max_cost_usd=self.max_cost_usd)
-        _check_columns(self.columns)
+        _check_columns("columns", self.columns)
+        _check_columns("partition_by", self.partition_by)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,13 +160,13 @@ def check_threshold(value: object) -> None:
         )
 
 
-def _check_columns(columns: object) -> None:
+def _check_columns(name: str, columns: object) -> None:
     if columns is None:
         return
     names = list(columns) if isinstance(columns, (list, tuple)) else []
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise LLMInputError(
-            f"columns is {columns!r}: give a list of names, at least one and each once, or None for all columns"
+            f"{name} is {columns!r}: give a list of names, at least one and each once, or None"
         )
 
 

@@ -90,7 +90,7 @@ def list_files(
         spec, source, destination, options=options, resolver=resolver, pricer=pricer or Pricer()
     )
     layout = Layout(destination, resolver)
-    check_split(opened.rows, spec=spec, layout=layout)
+    check_split(opened.rows, spec=spec, layout=layout, settings=settings_of(options))
     sizes = [file.size for file in opened.source.files]
     groups = (
         group_files(sizes, most_bytes=options.split_bytes, most_groups=options.max_shards)

@@ -77,6 +77,8 @@ class ShardDatasetOperator(BaseOperator):
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
         others. ``None``: all.
     :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all.
+    :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as a list or
+        ``"ds, label"``. ``None``: one folder.
     :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names.
     :param encoding: encoding of CSV and JSONL.
     :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
@@ -101,6 +103,7 @@ class ShardDatasetOperator(BaseOperator):
         "fit_max_shards",
         "columns",
         "where",
+        "partition_by",
         "format",
         "encoding",
         "delimiter",
@@ -125,6 +128,7 @@ class ShardDatasetOperator(BaseOperator):
         "fit_max_shards": as_flag,
         "columns": as_optional_names,
         "where": as_optional_condition,
+        "partition_by": as_optional_names,
         "format": as_optional_text,
         "encoding": as_text,
         "delimiter": as_delimiter,
@@ -151,6 +155,7 @@ class ShardDatasetOperator(BaseOperator):
         fit_max_shards: bool | str = False,
         columns: Sequence[str] | str | None = None,
         where: str | None = None,
+        partition_by: Sequence[str] | str | None = None,
         format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
         encoding: str = "utf-8",
         delimiter: str | None = None,
@@ -175,6 +180,7 @@ class ShardDatasetOperator(BaseOperator):
         self.fit_max_shards = fit_max_shards
         self.columns = columns
         self.where = where
+        self.partition_by = partition_by
         self.format = format
         self.encoding = encoding
         self.delimiter = delimiter

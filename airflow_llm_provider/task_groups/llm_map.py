@@ -95,6 +95,7 @@ def llm_map(
     fit_max_shards: bool | str = False,
     columns: Sequence[str] | str | None = None,
     where: str | None = None,
+    partition_by: Sequence[str] | str | None = None,
     split_by: str | None = None,
     split_bytes: int | str = DEFAULT_SPLIT_BYTES,
     format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
@@ -146,6 +147,8 @@ def llm_map(
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
         others. ``None``: all; templated.
     :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all; templated.
+    :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as a list or
+        ``"ds, label"``. ``None``: one folder; templated.
     :param split_by: ``"file"``: the tasks ``list``, ``count`` (one per group of input files) and ``plan`` in place of
         ``split``, so that many workers count a large dataset.
     :param split_bytes: most bytes of the files that one ``count`` counts; templated.

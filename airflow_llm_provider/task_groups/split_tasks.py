@@ -31,6 +31,7 @@ _SPLIT_ARGUMENTS = (
     "fit_max_shards",
     "columns",
     "where",
+    "partition_by",
     "format",
     "encoding",
     "delimiter",

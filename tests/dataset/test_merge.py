@@ -179,10 +179,10 @@ class TestMergeShards:
     def test_files_of_someone_else_are_never_touched(self, workbench, numbers):
         plan = workbench.run(numbers(range(5)))
         workbench.layout.storage.write_bytes("notes.md", b"mine")
-        workbench.layout.storage.write_bytes("ds=1/part-00000.parquet", b"mine")
+        workbench.layout.storage.write_bytes("other/part-00000.parquet", b"mine")
         workbench.merge(plan)
         assert workbench.layout.storage.read_bytes("notes.md") == b"mine"
-        assert workbench.layout.storage.read_bytes("ds=1/part-00000.parquet") == b"mine"
+        assert workbench.layout.storage.read_bytes("other/part-00000.parquet") == b"mine"
         workbench.layout.storage.write_bytes("part-00001.parquet", b"mine")
         with pytest.raises(LLMInputError, match=r"someone else.*part-00001\.parquet"):
             workbench.merge(plan)

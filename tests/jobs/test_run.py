@@ -28,6 +28,15 @@ from airflow_llm_provider.testing.scripted_client import reply
 TEXTS = [f"row {n}" for n in range(12)]
 
 
+class TestManyFiles:
+    def test_A18_only_the_first_hundred_cross_xcom(self, job):
+        job.write([f"t{n}" for n in range(120)])
+        summary = job.run(partition_by=["text"])
+        assert len(summary.files) == 100
+        assert "/text=t0/" in summary.files[0]
+        assert len(job.output()) == 120
+
+
 class TestOutput:
     def test_rows_in_are_rows_out_in_order(self, job):
         job.write(TEXTS, id=list(range(12)))
