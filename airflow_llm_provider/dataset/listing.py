@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, reason
-from airflow_llm_provider.errors import LLMError, LLMInputError, LLMSourceNotFoundError, LLMStateError
+from airflow_llm_provider.dataset.walk import FileWalk
+from airflow_llm_provider.errors import LLMError, LLMSourceNotFoundError, LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fsspec import AbstractFileSystem
 
-_MAGIC = re.compile(r"[*?\[]")
 #: What filesystems call the mark that changes with a file's content.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "created")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -75,7 +71,7 @@ def find_files(url: str, resolver: Resolver) -> Found:
     except Exception as error:
         raise LLMStateError(f"{public_uri(url)} could not be opened: {reason(error)}") from error
     path = path.rstrip("/") or path
-    found = _Walk(fs).find(path)
+    found = FileWalk(fs).find(path)
     if found is None:
         raise LLMSourceNotFoundError(f"nothing matches the source {public_uri(url)}")
     root, entries = found
@@ -96,7 +92,7 @@ def look_again(found: Found) -> tuple[SourceFile, ...]:
     :raises LLMStateError: when a folder cannot be listed.
     """
     found.fs.invalidate_cache()
-    walk = _Walk(found.fs)
+    walk = FileWalk(found.fs)
     wanted = {file.path: file for file in found.files}
     if list(wanted) == [found.root]:
         entry = walk.info(found.root)
@@ -109,102 +105,6 @@ def look_again(found: Found) -> tuple[SourceFile, ...]:
     return tuple(
         replace(now[path], partitions=file.partitions) for path, file in wanted.items() if path in now
     )
-
-
-#: What fsspec calls pipes, sockets and devices: to open one may wait for ever.
-_SPECIAL = "other"
-
-
-class _Walk:
-    """Looks through folders one by one: fsspec's own walk leaves out what it may not read, without a word."""
-
-    def __init__(self, fs: AbstractFileSystem) -> None:
-        self._fs = fs
-
-    def find(self, path: str) -> tuple[str, list[dict[str, Any]]] | None:
-        entry = self.info(path)
-        if entry is not None:
-            if entry["type"] == _SPECIAL:
-                raise LLMInputError(f"{public_uri(path)} is neither a file nor a folder: give one of them")
-            return (path, [entry]) if entry["type"] != "directory" else (path, list(self._below(path)))
-        parts = path.split("/")
-        magic = next((n for n, part in enumerate(parts) if self._is_pattern("/".join(parts[:n]), part)), None)
-        if magic is None:
-            return None
-        root = "/".join(parts[:magic]) or ("/" if path.startswith("/") else "")
-        matches = {entry["name"]: entry for entry in self._matching(root, parts[magic:])}
-        return (root, list(matches.values())) if matches else None
-
-    def _is_pattern(self, folder: str, part: str) -> bool:
-        """Tell a pattern from a name that happens to have such characters."""
-        return bool(_MAGIC.search(part)) and self.info(f"{folder}/{part}") is None
-
-    def info(self, path: str) -> dict[str, Any] | None:
-        try:
-            entry: dict[str, Any] = self._fs.info(path)
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise LLMStateError(f"{public_uri(path)} could not be looked up: {reason(error)}") from error
-        return entry
-
-    def entries(self, folder: str) -> list[dict[str, Any]]:
-        try:
-            entries: list[dict[str, Any]] = self._fs.ls(folder, detail=True)
-        except FileNotFoundError:
-            return []
-        except Exception as error:
-            raise LLMStateError(f"{public_uri(folder)} could not be listed: {reason(error)}") from error
-        own = folder.strip("/")
-        return [
-            entry for entry in entries if entry["name"].strip("/") != own and not entry["name"].endswith("/")
-        ]
-
-    def _below(self, folder: str) -> Iterator[dict[str, Any]]:
-        for entry in self.entries(folder):
-            if _name(entry)[0] in "._":
-                continue
-            if entry["type"] == "directory":
-                yield from self._below(entry["name"])
-            elif entry["type"] != _SPECIAL:
-                yield entry
-
-    def _matching(self, folder: str, parts: list[str]) -> Iterator[dict[str, Any]]:
-        part, rest = parts[0], parts[1:]
-        if part == "**":
-            yield from self._anywhere(folder, rest)
-            return
-        if not self._is_pattern(folder, part):
-            entry = self.info(f"{folder}/{part}")
-            entries = [] if entry is None else [entry]
-        else:
-            entries = [entry for entry in self.entries(folder) if _matches(_name(entry), part)]
-        for entry in entries:
-            if entry["type"] != "directory":
-                if not rest and entry["type"] != _SPECIAL:
-                    yield entry
-            elif rest:
-                yield from self._matching(entry["name"], rest)
-            else:
-                yield from self._below(entry["name"])
-
-    def _anywhere(self, folder: str, rest: list[str]) -> Iterator[dict[str, Any]]:
-        if not rest:
-            yield from self._below(folder)
-            return
-        yield from self._matching(folder, rest)
-        for entry in self.entries(folder):
-            if entry["type"] == "directory" and _name(entry)[0] not in "._":
-                yield from self._anywhere(entry["name"], rest)
-
-
-def _name(entry: dict[str, Any]) -> str:
-    return str(entry["name"]).rstrip("/").rsplit("/", 1)[-1]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    hidden = name[0] in "._" and pattern[0] != name[0]
-    return not hidden and fnmatchcase(name, pattern)
 
 
 def _file(fs: AbstractFileSystem, entry: dict[str, Any], root: str) -> SourceFile:

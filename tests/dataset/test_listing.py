@@ -1,9 +1,16 @@
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
+from aiohttp import ClientConnectorError
+from aiohttp.client_reqrep import ConnectionKey
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_llm_provider.dataset.formats import ReadOptions
 from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.listing import find_files
+from airflow_llm_provider.dataset.listing import SourceFile, find_files
+from airflow_llm_provider.dataset.readers.files import Files
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.dataset.urls import resolve
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
@@ -112,6 +119,135 @@ class TestFindFiles:
         find = put("ds=1/c=2/x.csv")
         assert find_files(f"{find.root}/ds=1/*/x.csv", resolve).files[0].partitions == (("c", "2"),)
         assert find_files(f"{find.root}/ds=1/c=2/x.csv", resolve).files[0].partitions == ()
+
+
+class TestLinks:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "a.csv").write_bytes(CSV)
+        (tmp_path / "in").mkdir()
+        return tmp_path
+
+    def names(self, url):
+        return [file.path.rpartition("/in/")[2] for file in find_files(str(url), resolve).files]
+
+    def test_to_files_and_folders_are_followed(self, folder):
+        (folder / "in" / "l.csv").symlink_to(folder / "real" / "a.csv")
+        (folder / "in" / "d").symlink_to(folder / "real")
+        assert self.names(folder / "in") == ["d/a.csv", "l.csv"]
+        assert self.names(f"{folder}/in/*.csv") == ["l.csv"]
+        assert self.names(f"{folder}/in/**/*.csv") == ["d/a.csv", "l.csv"]
+        assert self.names(folder / "in" / "d") == ["d/a.csv"]
+        (file, _) = open_source(str(folder / "in")).files
+        assert (file.size, file.version) == (4, str((folder / "real" / "a.csv").stat().st_mtime))
+
+    @pytest.mark.parametrize("pattern", ["in", "in/*.csv", "in/**", "in/gone.csv", "in/gone*"])
+    def test_that_lead_nowhere_are_errors_and_not_absent_files(self, folder, pattern):
+        (folder / "in" / "gone.csv").symlink_to(folder / "late.csv")
+        (folder / "in" / "here.csv").write_bytes(CSV)
+        with pytest.raises(LLMStateError, match=r"in/gone\.csv is a link to .*late\.csv, which is not there"):
+            find_files(f"{folder}/{pattern}", resolve)
+
+    @pytest.mark.parametrize("pattern", ["lake", "lake/a.csv", "lake/*.csv", "lake/ds=1/**/*.csv"])
+    def test_on_the_way_that_lead_nowhere_are_errors(self, folder, pattern):
+        (folder / "lake").symlink_to("/mnt/nosuch-mount")
+        with pytest.raises(LLMStateError, match="lake is a link to /mnt/nosuch-mount, which is not there"):
+            find_files(f"{folder}/{pattern}", resolve)
+
+    def test_that_are_not_taken_may_lead_nowhere(self, folder):
+        (folder / "in" / ".lock").symlink_to("user@host:1")
+        (folder / "in" / "other.txt").symlink_to("nowhere")
+        (folder / "in" / "a.csv").write_bytes(CSV)
+        assert self.names(f"{folder}/in/*.csv") == ["a.csv"]
+
+    @pytest.mark.parametrize("pattern", ["", "/**/*.csv"])
+    def test_in_a_circle_are_named(self, folder, pattern):
+        (folder / "in" / "a").mkdir()
+        (folder / "in" / "b").mkdir()
+        (folder / "in" / "a" / "to_b").symlink_to(folder / "in" / "b")
+        (folder / "in" / "b" / "to_a").symlink_to(folder / "in" / "a")
+        with pytest.raises(LLMInputError, match="is a link to a folder that it lies in"):
+            find_files(f"{folder}/in{pattern}", resolve)
+
+    def test_a_changed_target_is_noticed(self, folder):
+        (folder / "in" / "l.csv").symlink_to(folder / "real" / "a.csv")
+        source = open_source(str(folder / "in"))
+        source.check_unchanged()
+        (folder / "real" / "a.csv").write_bytes(CSV + b"2\n")
+        with pytest.raises(LLMStateError, match="changed while it was read"):
+            source.check_unchanged()
+
+
+class TestHttp:
+    """B13: what cannot be reached is not absent."""
+
+    @pytest.fixture
+    def serve(self):
+        """Answer every request with one status."""
+        servers = []
+
+        def serve(status):
+            class Answer(BaseHTTPRequestHandler):
+                def do_GET(self):
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(CSV)))
+                    self.end_headers()
+                    if self.command == "GET":
+                        self.wfile.write(CSV)
+
+                do_HEAD = do_GET  # noqa: N815 -- the standard library's name
+
+                def log_message(self, *_):
+                    return None
+
+            server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            servers.append(server)
+            return f"http://127.0.0.1:{server.server_port}/a.csv"
+
+        yield serve
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+    def test_a_refused_connection_is_said(self):
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{unused.getsockname()[1]}/a.csv"
+            with pytest.raises(LLMStateError, match=r"a\.csv could not be looked up: .*[Cc]onnect"):
+                open_source(url)
+
+    @pytest.mark.parametrize("status", [401, 403, 500, 503])
+    def test_a_refusal_is_said(self, serve, status):
+        with pytest.raises(LLMStateError, match=f"could not be looked up: ClientResponseError: {status}"):
+            open_source(serve(status))
+
+    @pytest.mark.parametrize("status", [404, 410])
+    def test_what_is_not_there_is_absent(self, serve, status):
+        with pytest.raises(LLMSourceNotFoundError, match="nothing matches"):
+            open_source(serve(status))
+
+    def test_a_server_that_goes_away_is_not_a_file_that_is_gone(self, serve):
+        files = Files(Refusing(), (), "utf-8")
+        file = SourceFile(uri="u", path="u", size=1, version="")
+        with (
+            pytest.raises(LLMStateError, match="could not be read: ClientConnectorError"),
+            files.open_raw(file),
+        ):
+            pass
+
+    def test_what_is_there_is_read(self, serve):
+        source = open_source(serve(200))
+        assert [batch.to_pylist() for batch in source.batches()] == [[{"x": "1"}]]
+
+
+class Refusing:
+    """fsspec's HTTP filesystem when its server has gone away."""
+
+    def open(self, path, mode):
+        key = ConnectionKey("h", 80, False, None, None, None, None)
+        raise FileNotFoundError(path) from ClientConnectorError(key, ConnectionRefusedError(111, "refused"))
 
 
 class TestOpenSource:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from airflow_llm_provider.dataset.absence import other_cause
 from airflow_llm_provider.dataset.urls import public_uri, reason
 from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
 
@@ -111,6 +112,11 @@ class Files:
                 "as 'utf-16-le'"
             ) from error
         except FileNotFoundError as error:
+            cause = other_cause(error)
+            if cause is not None:
+                raise LLMStateError(
+                    f"{public_uri(file.uri)}{what} could not be read: {reason(cause)}"
+                ) from error
             raise LLMStateError(f"{public_uri(file.uri)} is gone since it was listed: run again") from error
         except OSError as error:
             damaged = type(error) is OSError and error.errno is None
