@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_llm_provider.dataset.formats import ReadOptions
-from airflow_llm_provider.dataset.selection import Selection, columns_named
+from airflow_llm_provider.dataset.selection import Rows, Selection, columns_named
 from airflow_llm_provider.dataset.source import Known, Source, open_source
 from airflow_llm_provider.errors import LLMInputError
 
@@ -49,7 +49,7 @@ class Reading:
             known=known,
         )
 
-    def select(self, source: Source) -> Selection:
+    def select(self, source: Rows) -> Selection:
         """Return the rows and columns that are taken of an open source."""
         return Selection(source, prompt=self.prompt, columns=self.columns, where=self.where, limit=self.limit)
 

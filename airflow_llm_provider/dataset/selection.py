@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.sizes import BATCH_BYTES
 from airflow_llm_provider.dataset.source import BATCH_ROWS
 from airflow_llm_provider.dataset.where.condition import columns_of
 from airflow_llm_provider.dataset.where.row_filter import RowFilter
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.layout import Layout
 
 _MOST_NAMED = 50
-#: Bytes of rows that are gathered from batches of which a condition leaves little.
-_BATCH_BYTES = 4 << 20
 
 
 class Rows(Protocol):
@@ -131,7 +130,7 @@ class Selection:
             elif taken.num_rows:
                 held.append(taken)
                 enough = sum(part.num_rows for part in held) >= (self._limit or batch_rows)
-                if enough or sum(part.nbytes for part in held) >= _BATCH_BYTES:
+                if enough or sum(part.nbytes for part in held) >= BATCH_BYTES:
                     yield from _joined(held, batch_rows)
                     held = []
         if held:

@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Bytes of one batch in memory.
+BATCH_BYTES = 4 << 20
+
+
+def rows_that_fit(batch: pa.RecordBatch | None, most: int) -> int:
+    """Return how many rows like these make a batch."""
+    if batch is None or not batch.nbytes:
+        return most
+    return max(1, min(most, int(BATCH_BYTES * batch.num_rows // batch.nbytes)))
+
+
 def row_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Return the bytes of each row: exactly for text, by the batch's average for nested columns."""
     total = np.zeros(batch.num_rows, dtype=np.int64)

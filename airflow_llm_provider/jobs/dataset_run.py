@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import logging
     import random
     from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
 
     import pyarrow.compute as pc
 
+    from airflow_llm_provider.dataset.memory import InMemory
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.spec import CompletionSpec
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 def run_dataset(
     spec: CompletionSpec,
-    source: str,
+    source: str | PathLike[str] | InMemory,
     destination: str,
     *,
     base_url: str | None = None,
@@ -68,7 +70,8 @@ def run_dataset(
 
     A second call with the same arguments sends nothing; a call after a crash sends only the rest.
 
-    :param source: file, folder or glob; any fsspec URL.
+    :param source: file, folder or glob, any fsspec URL; or a table in memory: a pandas DataFrame, an Arrow table or
+        reader, or whatever has ``__arrow_c_stream__``, such as a Polars DataFrame.
     :param destination: folder of the output; any fsspec URL.
     :param base_url: the endpoint, such as ``http://127.0.0.1:8000/v1``; ``None``: OpenAI's.
     :param api_key: key of the account; ``None``: none is sent.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.formats import ReadOptions
 from airflow_llm_provider.dataset.plan import SplitSettings
 from airflow_llm_provider.dataset.reading import Reading
+from airflow_llm_provider.dataset.selection import Rows
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.amounts import counted
 from airflow_llm_provider.jobs.engine_setup import check_price
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
 
+    from airflow_llm_provider.dataset.memory import InMemory, MemorySource
     from airflow_llm_provider.dataset.selection import Selection
     from airflow_llm_provider.dataset.source import Source
     from airflow_llm_provider.dataset.urls import Resolver
@@ -27,23 +29,26 @@ if TYPE_CHECKING:
     from airflow_llm_provider.spec import CompletionSpec
 
 
+S = TypeVar("S", bound=Rows)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class Opened(Generic[S]):
     """An open source.
 
     :param preparation: renders and counts its rows.
     :param reading: what is read of it, and how.
-    :param source: its files.
+    :param source: the whole of it.
     :param rows: the rows and columns that are taken.
     """
 
     preparation: RowPreparation
     reading: Reading
-    source: Source
+    source: S
     rows: Selection
 
 
-def open_for(
+def open_files(
     spec: CompletionSpec,
     source: str,
     destination: str,
@@ -51,26 +56,57 @@ def open_for(
     options: SplitOptions,
     resolver: Resolver,
     pricer: Pricer,
-) -> Opened:
-    """Open a source for a spec.
+) -> Opened[Source]:
+    """Open the files of a source for a spec.
 
     :raises LLMInputError: bad source, prompt or setting.
     :raises LLMStateError: storage that cannot be read.
     """
     for name, value in (("source", source), ("destination", destination)):
-        if not value.strip():
-            raise LLMInputError(
-                f"{name} is empty: a template that renders to nothing would mean the current folder"
-            )
+        _check_given(name, value)
     preparation = RowPreparation(spec)
     reading = reading_of(options, preparation)
-    opened = reading.open(source, resolver=resolver)
-    binary = [field.name for field in opened.schema if _is_binary(field.type)]
-    preparation.template.check(opened.schema.names, binary=binary)
-    selection = reading.select(opened)
+    files = reading.open(source, resolver=resolver)
+    return _opened(spec, preparation, reading, files, options=options, pricer=pricer)
+
+
+def open_table(
+    spec: CompletionSpec, table: InMemory, destination: str, *, options: SplitOptions, pricer: Pricer
+) -> Opened[MemorySource]:
+    """Open a table in memory for a spec.
+
+    :raises LLMInputError: bad table, prompt or setting.
+    """
+    from airflow_llm_provider.dataset.memory import MemorySource  # noqa: PLC0415 -- loads pandas
+
+    _check_given("destination", destination)
+    preparation = RowPreparation(spec)
+    reading = reading_of(options, preparation)
+    return _opened(spec, preparation, reading, MemorySource(table), options=options, pricer=pricer)
+
+
+def _opened(
+    spec: CompletionSpec,
+    preparation: RowPreparation,
+    reading: Reading,
+    source: S,
+    *,
+    options: SplitOptions,
+    pricer: Pricer,
+) -> Opened[S]:
+    binary = [field.name for field in source.schema if _is_binary(field.type)]
+    preparation.template.check(source.schema.names, binary=binary)
+    selection = reading.select(source)
     if options.max_cost_usd is not None:
         check_price(pricer.estimate(spec.model, prompt_tokens=1, completion_tokens=1), spec.model)
-    return Opened(preparation=preparation, reading=reading, source=opened, rows=selection)
+    return Opened(preparation=preparation, reading=reading, source=source, rows=selection)
+
+
+def _check_given(name: str, value: str) -> None:
+    if not value.strip():
+        raise LLMInputError(
+            f"{name} is empty: a template that renders to nothing would mean the current folder"
+        )
 
 
 def reading_of(options: SplitOptions, preparation: RowPreparation) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.layout import Layout
@@ -11,12 +12,14 @@ from airflow_llm_provider.dataset.split import draft_split
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
-from airflow_llm_provider.jobs.opening import log_left_out, open_for, settings_of
+from airflow_llm_provider.jobs.opening import Opened, log_left_out, open_files, open_table, settings_of
 from airflow_llm_provider.jobs.options import SplitOptions
 from airflow_llm_provider.jobs.split_by_file import split_by_file
 from airflow_llm_provider.prices import Pricer
 
 if TYPE_CHECKING:
+    from airflow_llm_provider.dataset.memory import InMemory, MemorySource
+    from airflow_llm_provider.dataset.source import Source
     from airflow_llm_provider.spec import CompletionSpec
 
 _log = logging.getLogger(__name__)
@@ -24,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 def split(
     spec: CompletionSpec,
-    source: str,
+    source: str | PathLike[str] | InMemory,
     destination: str,
     *,
     options: SplitOptions | None = None,
@@ -38,13 +41,15 @@ def split(
     The same input and settings give the same plan, so doing it again costs nothing; rows whose answers are stored
     under ``destination`` are not asked again, whatever shard they now lie in.
 
-    :param source: file, folder or glob; any fsspec URL.
+    :param source: file, folder or glob, any fsspec URL; or a table in memory, as
+        :class:`~airflow_llm_provider.dataset.memory.MemorySource` takes it.
     :param destination: folder of the output and of all state; any fsspec URL.
     :param resolver: from a URL to a filesystem.
     :param pricer: prices for the estimate.
     :raises LLMInputError: bad source, prompt or setting; nothing was written.
     :raises LLMStateError: storage that cannot be read or written.
     """
+    source = fspath(source) if isinstance(source, PathLike) else source
     options = options or SplitOptions()
     log = log or _log
     pricer = pricer or Pricer()
@@ -59,7 +64,11 @@ def split(
             clock=clock or SystemClock(),
             log=log,
         )
-    opened = open_for(spec, source, destination, options=options, resolver=resolver, pricer=pricer)
+    opened: Opened[Source] | Opened[MemorySource] = (
+        open_files(spec, source, destination, options=options, resolver=resolver, pricer=pricer)
+        if isinstance(source, str)
+        else open_table(spec, source, destination, options=options, pricer=pricer)
+    )
     layout = Layout(destination, resolver)
     with draft_split(
         opened.rows,

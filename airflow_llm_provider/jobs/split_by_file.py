@@ -23,7 +23,7 @@ from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted as amount
 from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
-from airflow_llm_provider.jobs.opening import log_left_out, open_for, settings_of
+from airflow_llm_provider.jobs.opening import log_left_out, open_files, settings_of
 from airflow_llm_provider.jobs.preparation import RowPreparation
 from airflow_llm_provider.prices import Pricer
 from airflow_llm_provider.xcom import GroupReference
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_llm_provider.dataset.counted import Counted
+    from airflow_llm_provider.dataset.memory import InMemory
     from airflow_llm_provider.jobs.options import SplitOptions
     from airflow_llm_provider.spec import CompletionSpec
 
@@ -42,7 +43,7 @@ _MOST_IN_A_GROUP = 10_000
 
 def split_by_file(
     spec: CompletionSpec,
-    source: str,
+    source: str | InMemory,
     destination: str,
     *,
     options: SplitOptions,
@@ -70,7 +71,7 @@ def split_by_file(
 
 def list_files(
     spec: CompletionSpec,
-    source: str,
+    source: str | InMemory,
     destination: str,
     *,
     options: SplitOptions,
@@ -86,7 +87,11 @@ def list_files(
     :raises LLMStateError: storage that cannot be read or written.
     """
     log = log or _log
-    opened = open_for(
+    if not isinstance(source, str):
+        raise LLMInputError(
+            "split_by is 'file', and the source is in memory: leave split_by out, or give files"
+        )
+    opened = open_files(
         spec, source, destination, options=options, resolver=resolver, pricer=pricer or Pricer()
     )
     layout = Layout(destination, resolver)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.dataset.readers.unify import MergedSchema, align
 from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
+from airflow_llm_provider.dataset.sizes import rows_that_fit
 from airflow_llm_provider.dataset.storage import PARQUET_BUFFER
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.listing import SourceFile
     from airflow_llm_provider.dataset.readers.files import Files
 
-#: Bytes of one batch in memory.
-_BATCH_BYTES = 4 << 20
 #: Rows that tell how large the rows are. The file's own statistics do not: a dictionary hides large values.
 _PROBE_ROWS = 16
 
@@ -71,12 +70,12 @@ class ParquetReader:
                 return self._aligned(file, batches, schema)
 
             probe = next(read(0, _PROBE_ROWS), None) if parquet.num_row_groups else None
-            rows = _rows_that_fit(probe, batch_rows)
+            rows = rows_that_fit(probe, batch_rows)
             for group in range(parquet.num_row_groups):
                 batch = None
                 for batch in read(group, rows):
                     yield batch
-                rows = _rows_that_fit(batch, batch_rows)
+                rows = rows_that_fit(batch, batch_rows)
 
     def _aligned(
         self, file: SourceFile, batches: Iterator[pa.RecordBatch], schema: pa.Schema
@@ -88,10 +87,3 @@ class ParquetReader:
                     return
                 aligned = align(batch, schema)
             yield aligned
-
-
-def _rows_that_fit(batch: pa.RecordBatch | None, most: int) -> int:
-    """Return how many rows like these make a batch."""
-    if batch is None or not batch.nbytes:
-        return most
-    return max(1, min(most, int(_BATCH_BYTES * batch.num_rows // batch.nbytes)))

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError
 
 _INTEGERS = (pa.types.is_signed_integer, pa.types.is_unsigned_integer)
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_list_view, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_large_list_view, pa.large_list),
+)
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _LARGE_KINDS = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
@@ -124,19 +132,34 @@ def storable(kind: pa.DataType, *, nested: bool = False) -> pa.DataType:
     """Return the type that holds the same values in a file that every reader of Parquet can read.
 
     Columns without any value have a type that few readers know, and Arrow itself cannot read dictionaries inside lists
-    and structs that lie in several row groups: they become text, and the plain values.
+    and structs that lie in several row groups: they become text, and the plain values. So do types that are only another
+    way to lay values out in memory.
     """
+    plain = _plain(kind)
+    if pa.types.is_dictionary(plain) and (nested or plain.value_type in _VIEWS):
+        return storable(plain.value_type, nested=nested)
+    if pa.types.is_fixed_size_list(plain):
+        return pa.list_(_inner(plain.value_field), plain.list_size)
+    make = next((make for is_kind, make in _LISTS if is_kind(plain)), None)
+    if make is not None:
+        return make(_inner(plain.value_field))
+    if pa.types.is_map(plain):
+        return pa.map_(_inner(plain.key_field), _inner(plain.item_field), keys_sorted=plain.keys_sorted)
+    if pa.types.is_struct(plain):
+        return pa.struct(_inner(field) for field in plain)
+    return plain
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_null(kind):
         return pa.string()
-    if nested and pa.types.is_dictionary(kind):
-        return storable(kind.value_type, nested=True)
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(storable(kind.value_type, nested=True)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(storable(kind.value_type, nested=True)))
-    if pa.types.is_struct(kind):
-        return pa.struct(field.with_type(storable(field.type, nested=True)) for field in kind)
-    return kind
+    if pa.types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    return _VIEWS.get(kind, kind)
+
+
+def _inner(field: pa.Field) -> pa.Field:
+    return field.with_type(storable(field.type, nested=True))
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -147,9 +170,32 @@ def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if position < 0:
             arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
-        array = batch.column(position)
-        arrays.append(array if array.type == field.type else array.cast(field.type))
+        arrays.append(as_type(batch.column(position), field.type))
     return batch_of(arrays, schema, batch.num_rows)
+
+
+def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the same values as another type.
+
+    :raises pyarrow.ArrowException: when that type cannot hold one of them exactly.
+    """
+    if array.type == kind:
+        return array
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if pa.types.is_dictionary(array.type) and not pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
+        array = _list_of_view(array)
+    return array if array.type == kind else array.cast(kind)
+
+
+def _list_of_view(array: pa.Array) -> pa.Array:
+    """Lay lists out one after the other. Arrow's own cast of views with nulls makes broken lists."""
+    lengths = pc.fill_null(pc.list_value_length(array).cast(pa.int64()), 0)
+    ends = pc.cumulative_sum(lengths)
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+    return pa.LargeListArray.from_arrays(offsets, array.flatten(), mask=array.is_null())
 
 
 def batch_of(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
