@@ -108,7 +108,7 @@ class LocalAirflow:
 
         :param timeout: seconds for one call.
         """
-        return AirflowClient(self.url, timeout=timeout)
+        return AirflowClient(self.url, timeout=timeout, explain=self._services.obituary)
 
     def processes(self) -> list[psutil.Process]:
         """List every process of this Airflow, tasks included."""
@@ -185,7 +185,8 @@ class LocalAirflow:
             services["triggerer"] = self.command("triggerer", "--skip-serve-logs")
         plan = Plan(folder="", prepare=self._prepare_database(), services=services, keep=self._keep)
         self._services.start(plan, env=self.environment)
-        with self.client(timeout=5.0) as client:
+        # Nobody answers while it starts, for no reason that is worth telling.
+        with AirflowClient(self.url, timeout=5.0) as client:
             self._services.wait_until(lambda: self._healthy(client), timeout=timeout, what="Airflow")
 
     def _prepare_database(self) -> dict[str, list[str]]:

@@ -96,6 +96,24 @@ class ServiceSet:
                 raise StartError(f"{what} was not ready after {timeout:g} s{self._logs()}")
             time.sleep(_POLL)
 
+    def obituary(self, *, patience: float = 3.0) -> str:
+        """Say why nothing answers: which process ended, how, and the end of its log.
+
+        :param patience: seconds to wait for word of a death that has only just happened.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            status = self.status
+            if status is None:
+                return "; nothing was ever started"
+            if status.culprit is not None:
+                return f"; {status.culprit} ended with code {status.exit_code}{self._logs(status.culprit)}"
+            if not status.supervisor.alive():
+                return f"; it is {status.state}, and its supervisor is gone{self._logs('supervisor')}"
+            if time.monotonic() > deadline:
+                return f"; it is {status.state}, and none of its processes has ended"
+            time.sleep(_POLL)
+
     def stop(self) -> None:
         """End every process of the set; twice is harmless."""
         status = self.status

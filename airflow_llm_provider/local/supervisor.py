@@ -112,16 +112,13 @@ class _Supervisor:
             services = {name: self._spawn(name, argv) for name, argv in self._plan.services.items()}
             self._write("running", services=services)
             ended = self._wait_for(any_of=set(services.values()))
-        if ended is None:
-            self._write("stopping")
+        told: dict[str, Any] = {} if ended is None else {"culprit": ended[0], "exit_code": ended[1]}
+        # At once, for whoever wonders why nobody answers any more.
+        self._write("stopping", **told)
         end_processes(self._self, grace=self._plan.grace, services=frozenset(self._running))
         _bury_children()
-        if ended is None:
-            self._write("stopped")
-            return 0
-        name, code = ended
-        self._write("failed", culprit=name, exit_code=code)
-        return 1
+        self._write("failed" if told else "stopped", **told)
+        return 1 if told else 0
 
     def _prepare(self) -> tuple[str, int] | None:
         for name, argv in self._plan.prepare.items():

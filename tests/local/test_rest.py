@@ -76,6 +76,26 @@ class TestTransport:
         with pytest.raises(ApiError, match=r"answered nothing: ConnectError: connection refused"):
             client.health()
 
+    @pytest.mark.parametrize(
+        ("error", "told"),
+        [
+            (httpx.ConnectError("refused"), "refused; the scheduler ended"),
+            (httpx.ReadTimeout("late"), "late"),
+        ],
+    )
+    def test_who_takes_no_connection_is_asked_for_the_reason(
+        self, error: httpx.TransportError, told: str
+    ) -> None:
+        def fail(_):
+            raise error
+
+        transport = httpx.MockTransport(fail)
+        with (
+            AirflowClient("http://x", transport=transport, explain=lambda: "; the scheduler ended") as client,
+            pytest.raises(ApiError, match=f"{told}$"),
+        ):
+            client.health()
+
     def test_all_pages_are_read(self, server: Server, client: AirflowClient) -> None:
         def page(request: httpx.Request):
             offset = int(request.url.params["offset"])

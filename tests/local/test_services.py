@@ -112,6 +112,33 @@ class TestServiceSet:
 
         assert services.processes() == []
 
+    def test_a_service_that_ends_later_is_named_while_the_others_still_end(
+        self, services: ServiceSet, tmp_path: Path
+    ) -> None:
+        go, ready = tmp_path / "go", tmp_path / "ready"
+        dying = (
+            "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+            "print('database is locked'); raise SystemExit(3)"
+        )
+        start(services, grace=2.0, stubborn=python(STUBBORN, str(ready)), bad=python(dying, str(go)))
+        services.wait_until(ready.exists, timeout=20, what="the stubborn one")
+        assert services.obituary(patience=0) == "; it is running, and none of its processes has ended"
+
+        go.touch()
+
+        told = services.obituary(patience=20)
+        assert services.alive
+        assert told.startswith("; bad ended with code 3\n--- ")
+        assert told.endswith("database is locked")
+
+    def test_an_obituary_of_what_was_never_started_or_was_killed_says_so(self, services: ServiceSet) -> None:
+        assert services.obituary() == "; nothing was ever started"
+        start(services, sleeper=python("import time; time.sleep(60)"))
+        services.wait_until(lambda: True, timeout=20, what="the sleeper")
+        assert services.status is not None
+        os.kill(services.status.pid, signal.SIGKILL)
+        assert services.obituary(patience=20).startswith("; it is running, and its supervisor is gone")
+
     def test_nothing_starts_when_a_preparation_fails(self, services: ServiceSet, tmp_path: Path) -> None:
         started = tmp_path / "started"
         plan = Plan(

@@ -16,4 +16,5 @@ class AirflowClient(DagCalls, ObjectCalls):
     :param url: where the API server answers.
     :param timeout: seconds for one call.
     :param transport: how requests leave, for tests; None is the network.
+    :param explain: asked why nobody takes a connection; its words end the error.
     """

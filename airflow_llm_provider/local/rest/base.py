@@ -28,13 +28,19 @@ class Calls:
     :param url: where the API server answers.
     :param timeout: seconds for one call.
     :param transport: how requests leave, for tests; None is the network.
+    :param explain: asked why nobody takes a connection; its words end the error.
     """
 
     def __init__(
-        self, url: str, *, timeout: float = 30.0, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        *,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+        explain: Callable[[], str] = lambda: "",
     ) -> None:
         self.url = url.rstrip("/")
-        self._http = Transport(url, timeout=timeout, transport=transport)
+        self._http = Transport(url, timeout=timeout, transport=transport, explain=explain)
 
     def __enter__(self) -> Self:
         return self

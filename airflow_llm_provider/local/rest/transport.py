@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from airflow_llm_provider.local.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Transport"]
 
@@ -21,14 +24,21 @@ class Transport:
     :param url: where the API server answers.
     :param timeout: seconds for one call.
     :param transport: how requests leave, for tests; None is the network.
+    :param explain: asked why nobody takes a connection; its words end the error.
     """
 
     def __init__(
-        self, url: str, *, timeout: float = 30.0, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        *,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+        explain: Callable[[], str] = lambda: "",
     ) -> None:
         self.url = url.rstrip("/")
         # trust_env would send calls for this machine to a proxy of the internet.
         self._http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False, transport=transport)
+        self._explain = explain
         self._token: str | None = None
 
     def close(self) -> None:
@@ -94,7 +104,8 @@ class Transport:
                 },
             )
         except httpx.HTTPError as error:
-            raise ApiError(method, path, None, f"{type(error).__name__}: {error}") from error
+            reason = self._explain() if isinstance(error, httpx.ConnectError) else ""
+            raise ApiError(method, path, None, f"{type(error).__name__}: {error}{reason}") from error
 
     def _log_in(self) -> str:
         response = self._http.get("/auth/token")
