@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import tempfile
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,6 +40,31 @@ def is_broken(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return type(error) is OSError and error.errno is None
     return isinstance(error, (pa.ArrowException, EOFError, UnicodeDecodeError))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileEntry:
+    """A file as a listing shows it.
+
+    :param name: relative to the storage's root.
+    :param size: bytes.
+    :param modified: when it was last written, in seconds since 1970; infinite: nobody can say.
+    """
+
+    name: str
+    size: int
+    modified: float
+
+
+def _modified(entry: dict[str, Any]) -> float | None:
+    """Return when a file was last written, if the listing says so; each filesystem has a word of its own."""
+    for key in ("mtime", "LastModified", "last_modified", "created"):
+        value = entry.get(key)
+        if isinstance(value, dt.datetime):
+            return value.timestamp()
+        if isinstance(value, (int, float)):
+            return float(value)
+    return None
 
 
 class Storage:
@@ -135,6 +162,22 @@ class Storage:
         """Tell whether a file is there."""
         return self.size(name) is not None
 
+    def entries(self, folder: str) -> list[FileEntry]:
+        """Return the files directly in ``folder``, sorted by name, with what the listing says about them."""
+        found = []
+        for name, entry in self._listed(folder):
+            if entry["type"] != "file":
+                continue
+            when = _modified(entry)
+            found.append(
+                FileEntry(
+                    name=name,
+                    size=int(entry.get("size") or 0),
+                    modified=self.modified(name) if when is None else when,
+                )
+            )
+        return found
+
     def files(self, folder: str) -> list[str]:
         """Return the names of the files directly in ``folder``, sorted; none when there is no such folder."""
         return [name for name, is_file in self._entries(folder) if is_file]
@@ -144,6 +187,9 @@ class Storage:
         return [name for name, is_file in self._entries(folder) if not is_file]
 
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
+        return [(name, entry["type"] == "file") for name, entry in self._listed(folder)]
+
+    def _listed(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
         try:
             with self._attempt("listed", folder):
                 self._fs.invalidate_cache()
@@ -152,11 +198,12 @@ class Storage:
             return []
         own = self.path(folder).strip("/")
         prefix = f"{folder}/" if folder else ""
-        return sorted(
-            (prefix + entry["name"].rstrip("/").rsplit("/", 1)[-1], entry["type"] == "file")
+        named = {
+            prefix + entry["name"].rstrip("/").rsplit("/", 1)[-1]: entry
             for entry in found
             if entry["name"].strip("/") != own
-        )
+        }
+        return sorted(named.items())
 
     def delete(self, name: str) -> None:
         """Delete a file; nothing happens when it is not there."""

@@ -10,7 +10,7 @@ from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
 from airflow_llm_provider.jobs.merge import merge
-from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
+from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
 from airflow_llm_provider.jobs.split import split
 from airflow_llm_provider.limiters import account_key
@@ -47,6 +47,7 @@ def run_dataset(
     max_attempts: int = 5,
     max_output_attempts: int = 1,
     failure_threshold: float | None = None,
+    keep_days: int | None = KEEP_DAYS,
     progress_interval: float = 10.0,
     limits: Mapping[str, Any] | None = None,
     limiter_url: str | None = None,
@@ -81,6 +82,8 @@ def run_dataset(
     :param limit: only the first of them, so many; ``None``: all.
     :param shard_tokens: prompt tokens of one shard. In one process shards run one after the other and are only where
         finished results are put in place, so they are ten times as large as the operators' by default.
+    :param keep_days: days after which plans, shards and answers below ``destination`` that no run has used are deleted;
+        ``None``: never.
     :param limits: requests and tokens a minute, for every model or by model, such as
         ``{"requests_per_minute": 500, "tokens_per_minute": 200_000}``; ``None``: not known.
     :param limiter_url: where limits and budget are shared; by default, and as ``file://``, between all processes of
@@ -157,6 +160,7 @@ def run_dataset(
         states=states,
         destination=destination,
         failure_threshold=failure_threshold,
+        keep_days=keep_days,
         resolver=resolver,
         clock=clock,
         log=log,

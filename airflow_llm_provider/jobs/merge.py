@@ -6,24 +6,28 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.dataset.cleaning import clean
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.merge import merge_shards
 from airflow_llm_provider.dataset.plan import read_plan
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.usage import Usage
-from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted, dollars
-from airflow_llm_provider.jobs.options import check_threshold
+from airflow_llm_provider.jobs.options import KEEP_DAYS, check_keep_days, check_threshold
 from airflow_llm_provider.jobs.threshold import check_run
 from airflow_llm_provider.xcom import RunSummary, ShardState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_llm_provider.dataset.plan import Plan
+
 _log = logging.getLogger(__name__)
 #: URIs of files that cross XCom; the manifest has all.
 _MOST_FILES = 100
+_DAY = 86_400
 
 
 def merge(
@@ -32,6 +36,7 @@ def merge(
     states: Iterable[object] = (),
     destination: str | None = None,
     failure_threshold: float | None = None,
+    keep_days: int | None = KEEP_DAYS,
     resolver: Resolver = resolve,
     clock: Clock | None = None,
     log: logging.Logger | None = None,
@@ -44,10 +49,13 @@ def merge(
     :param states: shard states of this run, as they came through XCom; those of other plans and ``None`` are ignored.
     :param failure_threshold: largest share of rows, from 0 to 1, that may lack an answer; the output is written
         either way. Blank rows do not count. ``None``: any share.
+    :param keep_days: days after which plans, shards and answers that no run has used are deleted, once the output is in
+        place; ``None``: never.
     :raises LLMStateError: shards are missing or storage cannot be read; the previous output is untouched.
     :raises LLMFailureThresholdError: after the output was written.
     """
     check_threshold(failure_threshold)
+    check_keep_days(keep_days)
     log = log or _log
     clock = clock or SystemClock()
     began = clock.monotonic()
@@ -56,6 +64,8 @@ def merge(
     known = _states_of(frozen.plan_id, layout, states)
     created = dt.datetime.fromtimestamp(clock.time(), tz=dt.UTC).isoformat()
     report = merge_shards(layout, frozen, created=created)
+    if keep_days is not None:
+        _clean(layout, frozen, now=clock.time(), keep_days=keep_days, log=log)
     costs = [state.cost_usd for state in known]
     summary = RunSummary(
         plan_id=frozen.plan_id,
@@ -78,6 +88,26 @@ def merge(
     log.info("%s", describe(summary))
     check_run(summary, failure_threshold)
     return summary
+
+
+def _clean(layout: Layout, plan: Plan, *, now: float, keep_days: int, log: logging.Logger) -> None:
+    """Delete what nobody needs any more. The output is in place: what fails here is no reason to fail the run."""
+    try:
+        cleaned = clean(layout, plan, before=now - keep_days * _DAY)
+    except LLMStateError as error:
+        log.warning(
+            "What is older than keep_days could not be deleted, and is tried again next time: %s", error
+        )
+        return
+    if cleaned.size:
+        log.info(
+            "Deleted what no run has used for %s: %s, input rows in %s and answers in %s, %s MB",
+            counted(keep_days, "day"),
+            counted(cleaned.plans, "plan"),
+            counted(cleaned.shards, "file"),
+            counted(cleaned.answers, "file"),
+            f"{cleaned.size / 1e6:,.1f}",
+        )
 
 
 def describe(summary: RunSummary) -> str:

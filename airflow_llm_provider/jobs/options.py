@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Bytes of input files that one task counts: tens of seconds of work.
 SPLIT_BYTES = 64 << 20
 
+#: Days for which plans, shards and answers are kept that no run uses.
+KEEP_DAYS = 30
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions:
@@ -147,6 +150,15 @@ class CompleteOptions:
             if value is not None and not (isinstance(value, str) and value.strip()):
                 # Not the value itself: the URL may hold a password.
                 raise LLMInputError(f"{name} is a blank or a {type(value).__name__}: give a text, or None")
+
+
+def check_keep_days(value: object) -> None:
+    """Refuse a time to keep things that is no whole number of days.
+
+    :raises LLMInputError: naming value and bound.
+    """
+    if value is not None:
+        _check_count("keep_days", value)
 
 
 def check_threshold(value: object) -> None:

@@ -11,6 +11,7 @@ from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowSkipException
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.operators.arguments import (
+    as_optional_count,
     as_optional_share,
     as_optional_text,
     as_text,
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 _NO_PLAN = (None, "", "None")
 
 
+#: Days for which plans, shards and answers are kept that no run uses, unless the DAG says otherwise.
+DEFAULT_KEEP_DAYS = 30
+
+
 class MergeShardsOperator(BaseOperator):
     """Write one output of all shards of a plan, in input order, and return the run's summary.
 
@@ -44,6 +49,8 @@ class MergeShardsOperator(BaseOperator):
     :param storage_conn_id: connection of the storage, for URLs that name none themselves.
     :param failure_threshold: share of rows without an answer above which the task fails, the output written; ``None``:
         no bound.
+    :param keep_days: days after which plans, shards and answers below the destination that no run has used are deleted,
+        once the output is in place; ``None``: never.
     """
 
     template_fields: Sequence[str] = ("plan", "states", "storage_conn_id")
@@ -53,6 +60,7 @@ class MergeShardsOperator(BaseOperator):
         "plan": as_text,
         "storage_conn_id": as_optional_text,
         "failure_threshold": as_optional_share,
+        "keep_days": as_optional_count,
     }
 
     def __init__(
@@ -62,6 +70,7 @@ class MergeShardsOperator(BaseOperator):
         states: Any = None,
         storage_conn_id: str | None = None,
         failure_threshold: float | None = None,
+        keep_days: int | None = DEFAULT_KEEP_DAYS,
         **kwargs: Any,
     ) -> None:
         # Not from the DAG's default_args: any other rule either skips the output of an empty night or merges failures.
@@ -71,6 +80,7 @@ class MergeShardsOperator(BaseOperator):
         self.states = states
         self.storage_conn_id = storage_conn_id
         self.failure_threshold = failure_threshold
+        self.keep_days = keep_days
         check_known(self._READERS, vars(self), templated=self.template_fields)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -94,6 +104,7 @@ class MergeShardsOperator(BaseOperator):
             states=self._states(),
             resolver=storage_resolver(arguments["storage_conn_id"]),
             failure_threshold=arguments["failure_threshold"],
+            keep_days=arguments["keep_days"],
             log=cast("logging.Logger", self.log),
         )
 

@@ -14,7 +14,7 @@ from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import DOUBLING_BACKOFF, airflow_option
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
-from airflow_llm_provider.operators.merge import MergeShardsOperator
+from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
 from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 from airflow_llm_provider.operators.split_by_file import DEFAULT_SPLIT_BYTES
 from airflow_llm_provider.prompt import PromptTemplate
@@ -112,6 +112,7 @@ def llm_map(
     fallback_model: str | None = None,
     deduplicate: bool | str | None = None,
     adaptive: bool | None = None,
+    keep_days: int | None = DEFAULT_KEEP_DAYS,
     start_over: bool | str = False,
     dry_run: bool | str = False,
     retries: int | None = None,
@@ -169,6 +170,8 @@ def llm_map(
     :param deduplicate: ask identical requests of a shard once. ``None``: when the spec's temperature is 0; templated.
     :param adaptive: find out how many requests in flight the endpoint takes, up to ``concurrency``. ``None``: when no
         limits are known.
+    :param keep_days: days after which plans, shards and answers below the destination that no run has used are deleted;
+        ``None``: never.
     :param start_over: forget earlier answers of this destination, and pay for all rows again; templated.
     :param dry_run: log rows, shards, tokens and cost, and stop; templated, such as ``"{{ params.dry_run }}"``.
     :param retries: Airflow retries of each of the tasks. ``None``: those of ``default_args``, else 2, with a delay that
@@ -207,7 +210,12 @@ def llm_map(
             plan=group.split.plan,
             states=XComArg(group.complete),
             outlets=[] if group.asset is None else [group.asset],
-            **{"storage_conn_id": storage_conn_id, **common, **(merge_kwargs or {})},
+            **{
+                "storage_conn_id": storage_conn_id,
+                "keep_days": keep_days,
+                **common,
+                **(merge_kwargs or {}),
+            },
         )
     return group
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -294,6 +295,9 @@ class TestLogs:
         caplog.set_level(logging.INFO)
         fresh.server.script(Rule(contains="ticket 3", answer="half an", finish_reason="length"))
         fresh.run(split_options=SplitOptions(max_rows_per_shard=3))
+        for path in (fresh.folder / "out" / "_llm").rglob("*.*"):
+            os.utime(path, (0, 0))
+        fresh.run([ROWS[0] | {"body": "another ticket"}])
         known = {shape(message) for message in caplog.messages}
         quoted = [
             line
