@@ -7,6 +7,7 @@
     │   └── LLMSourceNotFoundError    there is no source yet: the data may be late
     ├── LLMStateError          storage could not be read or written; unknown is not absent, so nothing was assumed
     ├── LLMRetryableError      may pass by itself: outage, overload, interruption; ``retry_after`` says when
+    │   └── LLMBusyError           somebody else works on the same rows at the moment
     ├── LLMTerminalError       will not pass by itself: every further request would fail the same way
     │   ├── LLMAuthenticationError    the key is wrong or may not use this model
     │   ├── LLMQuotaError             the account has no credit left
@@ -45,6 +46,10 @@ class LLMRetryableError(LLMError, RuntimeError):
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class LLMBusyError(LLMRetryableError):
+    """Another run, or an earlier try, works on the same rows at the moment: both would pay for them."""
 
 
 class LLMTerminalError(LLMError, RuntimeError):

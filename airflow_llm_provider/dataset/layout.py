@@ -36,6 +36,8 @@ JOURNALS = f"{PRIVATE}/journal"
 #: Input files as they were listed for many tasks to count, and what each of these counted and cut.
 LISTINGS = f"{PRIVATE}/listings"
 COUNTED = f"{PRIVATE}/counted"
+#: Who works on what at the moment.
+LEASES = f"{PRIVATE}/leases"
 
 
 @dataclass(frozen=True)

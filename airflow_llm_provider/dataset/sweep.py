@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.layout import PLANS, PRIVATE, RESULTS, SHARDS, STAGING
+from airflow_llm_provider.dataset.layout import LEASES, PLANS, PRIVATE, RESULTS, SHARDS, STAGING
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _TOKEN_LENGTH = 32
 
 
 def sweep(layout: Layout, now: float) -> None:
-    """Remove staged output and temporary files that nobody has written to for a day.
+    """Remove staged output, leases and temporary files that nobody has written to for a day.
 
     :param now: seconds since 1970.
     """
@@ -32,6 +32,9 @@ def _sweep(layout: Layout, before: float) -> None:
     for folder in storage.folders(STAGING):
         if all(storage.modified(name) < before for name in storage.files(folder)):
             storage.delete_folder(folder)
+    for name in storage.files(LEASES):
+        if storage.modified(name) < before:
+            storage.delete(name)
     if not storage.local:
         # There a file appears with its last byte.
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.events import AccountLost, Waiting, WaitReason
+from airflow_llm_provider.engine.exchange import is_of_account
 from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost, CostExceedsLimitError
 from airflow_llm_provider.engine.terminal import halted_error
 from airflow_llm_provider.errors import LLMError, LLMRetryableError
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Waits no longer than this are not worth another route, in seconds: a limiter spaces requests out by such.
 _SHORT = 0.5
-#: Failures that another account may not have.
-_OF_ONE_ACCOUNT = frozenset({FailureKind.AUTHENTICATION, FailureKind.QUOTA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class Admission:
     def after_refusal(self, exchange: Exchange, lane: Lane, stop: LLMError) -> LLMError | None:
         """Return what ends the run; ``None``: only an account is lost, and the row may go out on another."""
         result = exchange.result
-        if not isinstance(result, CallError) or result.kind not in _OF_ONE_ACCOUNT:
+        if not isinstance(result, CallError) or not is_of_account(result):
             return stop
         try:
             self.lose(lane, stop)

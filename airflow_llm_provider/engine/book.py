@@ -6,9 +6,14 @@ The two are kept apart: what is reserved comes free when its answer is in, what 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from airflow_llm_provider.errors import LLMRetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +49,37 @@ class Balance:
         """Both together, which never exceeds the budget."""
         return self.spent + self.reserved
 
-    def settle(self, reserved: Spent, spent: Spent) -> Balance:
-        """Return the balance after a reservation was replaced by what was spent."""
-        return Balance(spent=self.spent + spent, reserved=at_least(self.reserved - reserved, Spent()))
+
+class Reservations(Generic[Name]):
+    """Who has reserved how much.
+
+    :param by_holder: what is reserved, by holder.
+    """
+
+    def __init__(self, by_holder: Mapping[Name, Spent] | None = None) -> None:
+        self.by_holder: dict[Name, Spent] = dict(by_holder or {})
+
+    @property
+    def total(self) -> Spent:
+        """All of it."""
+        return sum(self.by_holder.values(), Spent())
+
+    def add(self, holder: Name, cost: Spent) -> None:
+        """Reserve more."""
+        self.by_holder[holder] = self.by_holder.get(holder, Spent()) + cost
+
+    def take(self, holder: Name, cost: Spent) -> None:
+        """Reserve less, by no more than the holder has."""
+        left = at_least(self.by_holder.get(holder, Spent()) - cost, Spent())
+        # Whoever reserves reserves tokens; what is left of the money without them is a rounding error.
+        if left.tokens:
+            self.by_holder[holder] = left
+        else:
+            self.drop(holder)
+
+    def drop(self, holder: Name) -> None:
+        """Reserve nothing any more."""
+        self.by_holder.pop(holder, None)
 
 
 class BookAwayError(LLMRetryableError):
@@ -63,15 +96,20 @@ class BookAwayError(LLMRetryableError):
 class AccountBook(Protocol):
     """What a run has spent and reserved so far; every step is atomic for all processes that share the book.
 
-    A book that cannot be read raises: unknown is never "nothing spent".
+    Whoever reserves names a holder, of which only one process speaks at a time, such as the shard whose lease it has. A
+    book that cannot be read raises: unknown is never "nothing spent".
     """
 
-    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Balance]:
+    def reserve(self, cost: Spent, *, limit: Spent, holder: str = "") -> tuple[bool, Balance]:
         """Reserve ``cost`` unless that takes the total above ``limit``; return whether it did, and the sums now."""
         ...
 
-    def settle(self, reserved: Spent, spent: Spent) -> Balance:
-        """Replace a reservation by what was spent, and return the sums now."""
+    def settle(self, reserved: Spent, spent: Spent, *, holder: str = "") -> Balance:
+        """Replace a holder's reservation by what was spent, and return the sums now."""
+        ...
+
+    def free(self, holder: str) -> Balance:
+        """Forget all that a holder has reserved, since nobody is left who would settle it; return the sums."""
         ...
 
     def raise_to(self, known: Spent) -> Balance:
@@ -83,24 +121,35 @@ class MemoryBook:
     """The book of a run in one process."""
 
     def __init__(self) -> None:
-        self._balance = Balance()
+        self._spent = Spent()
+        self._held: Reservations[str] = Reservations()
 
-    def reserve(self, cost: Spent, *, limit: Spent) -> tuple[bool, Balance]:
+    def reserve(self, cost: Spent, *, limit: Spent, holder: str = "") -> tuple[bool, Balance]:
         """Reserve ``cost`` unless that takes the total above ``limit``."""
-        if exceeds(self._balance.total + cost, limit):
-            return False, self._balance
-        self._balance = Balance(spent=self._balance.spent, reserved=self._balance.reserved + cost)
-        return True, self._balance
+        fits = not exceeds(self._spent + self._held.total + cost, limit)
+        if fits:
+            self._held.add(holder, cost)
+        return fits, self._balance
 
-    def settle(self, reserved: Spent, spent: Spent) -> Balance:
+    def settle(self, reserved: Spent, spent: Spent, *, holder: str = "") -> Balance:
         """Replace a reservation."""
-        self._balance = self._balance.settle(reserved, spent)
+        self._held.take(holder, reserved)
+        self._spent += spent
+        return self._balance
+
+    def free(self, holder: str) -> Balance:
+        """Forget what a holder has reserved."""
+        self._held.drop(holder)
         return self._balance
 
     def raise_to(self, known: Spent) -> Balance:
         """Raise what is spent."""
-        self._balance = Balance(spent=at_least(self._balance.spent, known), reserved=self._balance.reserved)
+        self._spent = at_least(self._spent, known)
         return self._balance
+
+    @property
+    def _balance(self) -> Balance:
+        return Balance(spent=self._spent, reserved=self._held.total)
 
 
 def exceeds(spent: Spent, limit: Spent) -> bool:

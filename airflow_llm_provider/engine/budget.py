@@ -2,7 +2,8 @@
 
 Pure but for its account book, which the processes of a run share: before a request goes out, the most it can cost is
 reserved, unless that would exceed the budget; when it is over, that is replaced by what it did cost. So a budget is
-never exceeded by what is in flight, and what a process that died had in flight stays reserved: it may be billed.
+never exceeded by what is in flight. What a process that died had in flight stays reserved until the next try of the same
+shard, which is the only one that knows for certain that nobody is left to settle it.
 
 Only what is spent ends the run. What is merely reserved is waited for as long as others settle; when nobody does any
 more, the run ends as one to be tried later.
@@ -89,6 +90,7 @@ class BudgetGate:
     """Keeps a run within its budget; implements :class:`~airflow_llm_provider.engine.gate.Gate`.
 
     :param price: US dollars of a request by model and tokens; ``None`` when unknown.
+    :param holder: in whose name is reserved.
     :param patience: seconds for which a request that does not fit waits for other processes to settle anything.
     :param on_share: hears the spent share when it first reaches ``warn_share``, and when it first reaches
         ``fallback_share``.
@@ -100,12 +102,14 @@ class BudgetGate:
         book: AccountBook,
         *,
         price: Callable[[str | None, Usage], float | None] | None = None,
+        holder: str = "",
         patience: float = 0.0,
         on_share: Callable[[float], None] | None = None,
     ) -> None:
         self._config = config
         self._book = book
         self._price = price
+        self._holder = holder
         self._patience = patience
         self._on_share = on_share
         self._limit = Spent(
@@ -141,7 +145,7 @@ class BudgetGate:
         before = self.balance
         try:
             self._tell_the_book()
-            fits, self.balance = self._book.reserve(worst, limit=self._limit)
+            fits, self.balance = self._book.reserve(worst, limit=self._limit, holder=self._holder)
         except BookAwayError as away:
             since = self._leave_alone(now)
             return Passage(stop=away) if now >= since + _BOOK_PATIENCE else Passage(wait=self._ask_at - now)
@@ -180,7 +184,7 @@ class BudgetGate:
             stop=LLMRetryableError(
                 f"The rest of the run's budget is reserved for requests whose end nobody has told for "
                 f"{now - self._waits_since:.0f} s: {self._shortage(worst)}. They are those of other tasks, or of a "
-                f"task that died; what that one had reserved stays counted, since it may be billed. {_THEN}",
+                f"task that died, whose reservations come free with its next try. {_THEN}",
                 retry_after=max(self._patience, _ASK_AGAIN),
             )
         )
@@ -205,7 +209,7 @@ class BudgetGate:
         while self._untold:
             reserved, spent = self._untold[0]
             try:
-                self.balance = self._book.settle(reserved, spent)
+                self.balance = self._book.settle(reserved, spent, holder=self._holder)
             except BookAwayError as away:
                 if not away.unchanged:
                     # Perhaps only its answer was lost, and nothing may come free twice: let it stay reserved.

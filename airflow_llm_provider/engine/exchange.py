@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 _NO_TOKENS_SPENT = TERMINAL_KINDS | {FailureKind.ROW, FailureKind.RATE_LIMITED}
 #: What tells of a model or a URL that nobody finds, whatever the request says otherwise.
 _NOWHERE = frozenset({404, 405, 410})
-_NO_MODEL = frozenset({"model_not_found", "DeploymentNotFound"})
+_NO_MODEL = frozenset(
+    {"deploymentnotfound", "invalid_model", "model_not_available", "model_not_found", "unknown_url"}
+)
+#: How a request's own parameters are refused.
+_BAD_REQUEST = frozenset({400, 422})
 #: Code of a failure that is the client's own.
 CLIENT_BUG = "client_bug"
 
@@ -169,9 +173,19 @@ class Exchanger:
             self._emit(event)
 
 
+def is_of_account(error: CallError) -> bool:
+    """Tell whether a failure of a terminal kind is one that another account may not have.
+
+    Its key, its credit, its URL, a model that it does not serve: everything but the parameters of the request.
+    """
+    if error.kind is not FailureKind.CONFIGURATION:
+        return error.kind in TERMINAL_KINDS
+    return error.status_code not in _BAD_REQUEST or error.code.casefold() in _NO_MODEL
+
+
 def _is_own(error: CallError) -> bool:
     """Tell whether it is this request's parameters that are refused, and not everybody's key, credit or model."""
-    anybody = error.status_code in _NOWHERE or error.code in _NO_MODEL
+    anybody = error.status_code in _NOWHERE or error.code.casefold() in _NO_MODEL
     return error.kind is FailureKind.CONFIGURATION and not anybody
 
 

@@ -6,9 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
+from airflow_llm_provider.dataset.lease_record import Owner
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
@@ -115,6 +117,7 @@ def run_dataset(
 
     given: dict[str, Any] = {"columns": columns, "where": where, "limit": limit}
     taken = {name: value for name, value in given.items() if value is not None}
+    claimant = Claimant(owner=Owner.of_process(), leave=True)
     result = split(
         spec,
         source,
@@ -124,6 +127,7 @@ def run_dataset(
         ),
         resolver=resolver,
         pricer=pricer,
+        claimant=claimant,
         clock=clock,
         log=log,
     )
@@ -148,6 +152,7 @@ def run_dataset(
             destination=destination,
             resolver=resolver,
             probe=reference.index == 0,
+            claimant=claimant,
             clock=clock,
             rng=rng,
             log=log,
@@ -162,6 +167,7 @@ def run_dataset(
         failure_threshold=failure_threshold,
         keep_days=keep_days,
         resolver=resolver,
+        claimant=claimant,
         clock=clock,
         log=log,
     )

@@ -19,7 +19,7 @@ from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_llm_provider.engine.call import Judge
     from airflow_llm_provider.engine.clock import Clock
@@ -72,6 +72,7 @@ class EngineSetup:
         self,
         judge: Judge,
         *,
+        gates: Sequence[Gate],
         budget: BudgetGate | None,
         observer: Observer,
         probe: bool,
@@ -79,6 +80,7 @@ class EngineSetup:
     ) -> Engine:
         """Make an engine.
 
+        :param gates: asked before each request, before the budget.
         :param budget: of the whole run.
         :param probe: whether the first request goes out alone.
         :param watch_rejections: whether rows that are all rejected alike stop the shard.
@@ -104,16 +106,18 @@ class EngineSetup:
             clock=self.clock,
             rng=self.rng,
             observer=observer,
-            gates=() if budget is None else (budget,),
+            gates=tuple(gates) if budget is None else (*gates, budget),
             prefer_fallback=None if budget is None else (lambda: budget.fallback),
         )
 
     def budget(
-        self, run: str, *, known: Callable[[], Spent], shared: bool, observer: Observer
+        self, run: str, *, holder: str, known: Callable[[], Spent], shared: bool, observer: Observer
     ) -> BudgetGate | None:
         """Return what keeps the run within its budget; ``None``: it has none.
 
         :param run: names the run.
+        :param holder: in whose name is reserved. Nobody else may speak for it, since what is reserved in it so far, by a
+            process that has died, comes free.
         :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
             at first, and when it was lost.
         :param shared: whether other tasks spend as well, so that what they hold back may come free.
@@ -122,12 +126,13 @@ class EngineSetup:
         if options.max_tokens_total is None and options.max_cost_usd is None:
             return None
         book = self.accounts.book(run)
-        if book.raise_to(Spent()) == Balance():
+        if book.free(holder) == Balance():
             book.raise_to(known())
         return BudgetGate(
             BudgetConfig(max_tokens_total=options.max_tokens_total, max_cost_usd=options.max_cost_usd),
             book,
             price=self._dearest,
+            holder=holder,
             patience=options.timeout if shared else 0.0,
             on_share=lambda share: observer.on_event(BudgetUsed(share=share)),
         )

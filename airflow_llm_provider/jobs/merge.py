@@ -15,6 +15,7 @@ from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted, dollars
+from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.options import KEEP_DAYS, check_keep_days, check_threshold
 from airflow_llm_provider.jobs.threshold import check_run
 from airflow_llm_provider.xcom import RunSummary, ShardState
@@ -38,6 +39,7 @@ def merge(
     failure_threshold: float | None = None,
     keep_days: int | None = KEEP_DAYS,
     resolver: Resolver = resolve,
+    claimant: Claimant | None = None,
     clock: Clock | None = None,
     log: logging.Logger | None = None,
 ) -> RunSummary:
@@ -51,6 +53,8 @@ def merge(
         either way. Blank rows do not count. ``None``: any share.
     :param keep_days: days after which plans, shards and answers that no run has used are deleted, once the output is in
         place; ``None``: never.
+    :param claimant: who merges, for whoever finds the output in use; ``None``: this process.
+    :raises LLMBusyError: another merge is replacing the output; nothing was written.
     :raises LLMStateError: shards are missing or storage cannot be read; the previous output is untouched.
     :raises LLMFailureThresholdError: after the output was written.
     """
@@ -63,9 +67,10 @@ def merge(
     frozen = read_plan(layout, plan_id)
     known = _states_of(frozen.plan_id, layout, states)
     created = dt.datetime.fromtimestamp(clock.time(), tz=dt.UTC).isoformat()
-    report = merge_shards(layout, frozen, created=created)
-    if keep_days is not None:
-        _clean(layout, frozen, now=clock.time(), keep_days=keep_days, log=log)
+    with (claimant or Claimant()).on_output(layout):
+        report = merge_shards(layout, frozen, created=created)
+        if keep_days is not None:
+            _clean(layout, frozen, now=clock.time(), keep_days=keep_days, log=log)
     costs = [state.cost_usd for state in known]
     summary = RunSummary(
         plan_id=frozen.plan_id,

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import random
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,39 +13,36 @@ from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import read_plan
 from airflow_llm_provider.dataset.results import write_results
-from airflow_llm_provider.dataset.reuse import known_answers
-from airflow_llm_provider.dataset.shards import open_shard
 from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
-from airflow_llm_provider.engine.report import EngineReport
 from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.jobs.claim import Claimant, ClaimedShard, claim_shard
 from airflow_llm_provider.jobs.column_judge import ColumnJudge
 from airflow_llm_provider.jobs.duplicates import followers, wants_one_answer
 from airflow_llm_provider.jobs.engine_setup import EngineSetup
 from airflow_llm_provider.jobs.keeper import Keeper
+from airflow_llm_provider.jobs.lease_gate import LeaseGate
 from airflow_llm_provider.jobs.options import CompleteOptions
 from airflow_llm_provider.jobs.progress import ProgressLog
 from airflow_llm_provider.jobs.questions import Questions
 from airflow_llm_provider.jobs.settled import SettledRows, settle
+from airflow_llm_provider.jobs.shard_state import shard_state
 from airflow_llm_provider.jobs.threshold import all_ended, check_shard
-from airflow_llm_provider.xcom import ShardReference, ShardState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_llm_provider.dataset.plan import Plan
-    from airflow_llm_provider.dataset.reuse import KnownAnswers
-    from airflow_llm_provider.dataset.shards import ShardFile
     from airflow_llm_provider.engine.call import Judge, ModelClient
     from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.runner import Engine
     from airflow_llm_provider.prices import Pricer
+    from airflow_llm_provider.xcom import ShardReference, ShardState
 
 _log = logging.getLogger(__name__)
-_MOST_ERROR_KINDS = 10
 
 
 class ShardRun:
@@ -65,6 +61,7 @@ class ShardRun:
     :param pricer: prices of the requests of ``client``.
     :param limiter: limits of ``client``; ``None``: only pauses that the endpoint asks for.
     :param probe: whether the first request goes out alone, so that a wrong key costs one request.
+    :param claimant: who asks, for whoever finds the shard in use; ``None``: this process.
     """
 
     def __init__(
@@ -79,6 +76,7 @@ class ShardRun:
         pricer: Pricer | None = None,
         limiter: Limiter | None = None,
         probe: bool = True,
+        claimant: Claimant | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         log: logging.Logger | None = None,
@@ -89,6 +87,7 @@ class ShardRun:
         self._destination = destination
         self._resolver = resolver
         self._probe = probe
+        self._claimant = claimant or Claimant()
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
         self._log = log or _log
@@ -120,6 +119,7 @@ class ShardRun:
         """Ask on the running loop, and return how it went. Files are read and written on the loop's thread.
 
         :raises LLMInputError: an option that cannot be kept; nothing was sent.
+        :raises LLMBusyError: another process asks this shard, or another plan of the destination; nothing was sent.
         :raises LLMTerminalError: every further request would fail the same way, or the budget is used up.
         :raises LLMRetryableError: interrupted, or the endpoint is down; another try goes on where this one stopped.
         :raises LLMFailureThresholdError: too many rows have no answer.
@@ -148,32 +148,14 @@ class ShardRun:
     @property
     def state(self) -> ShardState:
         """How it goes, or went."""
-        report = self._engine.report if self._engine is not None else EngineReport()
-        rows: Counter[str] = Counter(report.rows_by_status)
-        reused = 0
-        if self._settled is not None:
-            reused = self._settled.reused
-            rows.update(self._settled.rows_by_status)
-        copies = Counter() if self._keeper is None else self._keeper.copies
-        rows.update(copies)
-        pending = self._reference.rows - rows.total()
-        if pending > 0:
-            rows["pending"] = pending
-        seconds = self._clock.monotonic() - self._began if self._seconds is None else self._seconds
-        return ShardState(
-            shard=self._reference,
+        return shard_state(
+            self._reference,
             status="interrupted" if self._status == "failed" and self._stop_reason else self._status,
-            rows_by_status=dict(rows),
-            reused=reused + copies.total(),
-            requests=report.requests,
-            retries=report.retries,
-            usage=report.usage,
-            cost_usd=report.cost_usd,
-            waited_seconds=round(report.waited_seconds, 3),
-            seconds=round(seconds, 3),
+            settled=self._settled,
+            report=None if self._engine is None else self._engine.report,
+            copies={} if self._keeper is None else self._keeper.copies,
+            seconds=self._clock.monotonic() - self._began if self._seconds is None else self._seconds,
             files=self._files,
-            # A refusal that stops the shard ends no row; what was refused is still told.
-            errors=dict(Counter(report.errors or report.failed_requests).most_common(_MOST_ERROR_KINDS)),
             message=self._message,
         )
 
@@ -198,40 +180,35 @@ class ShardRun:
         )
         plan = read_plan(layout, plan_id)
         self._setup(plan).check()
-        entry = plan.entry(self._reference.shard_id)
-        with open_shard(layout, entry) as shard:
-            known = known_answers(layout, entry, shard.keys)
-            for warning in known.warnings:
+        with claim_shard(layout, plan, self._reference, self._claimant) as claimed:
+            for warning in claimed.known.warnings:
                 self._log.warning("%s", warning)
             judge = ColumnJudge(plan.spec)
-            self._settled = settled = settle(shard.keys, known.answers, judge, alike=self._alike(plan))
+            answers = claimed.known.answers
+            self._settled = settled = settle(claimed.shard.keys, answers, judge, alike=self._alike(plan))
             counts = (f"{settled.pending:,}", f"{settled.reused:,}")
             self._log.info("%s: %s rows to ask, %s answers reused", self._reference.label, *counts)
-            await self._ask(layout, plan, shard, known, judge)
+            await self._ask(claimed, settled, judge)
 
-    async def _ask(
-        self, layout: Layout, plan: Plan, shard: ShardFile, known: KnownAnswers, judge: Judge
-    ) -> None:
+    async def _ask(self, claimed: ClaimedShard, settled: SettledRows, judge: Judge) -> None:
         """Send what is pending and put the finished shard in place."""
-        settled = self._settled
-        assert settled is not None  # noqa: S101 -- set by the only caller
-        outcomes = list(settled.outcomes)
-        keys = shard.keys
-        shard_id = self._reference.shard_id
+        layout, plan, shard_id = claimed.layout, claimed.plan, self._reference.shard_id
+        outcomes, keys = list(settled.outcomes), claimed.shard.keys
         written: tuple[str, ...] = ()
         if settled.pending:
             with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
                 alike = followers(outcomes, keys) if self._alike(plan) else {}
                 progress = self._progress(settled)
                 self._keeper = keeper = Keeper(journal, keys, outcomes, alike, progress.copied)
-                questions = Questions(plan.spec, shard, outcomes, itertools.chain(*alike.values()))
-                engine = self._make_engine(layout, plan, judge, progress)
+                questions = Questions(plan.spec, claimed.shard, outcomes, itertools.chain(*alike.values()))
+                engine = self._make_engine(claimed, settled, judge, progress)
                 await self._converse(engine, questions, keeper, progress)
             written = journal.files
         finished = all_ended(outcomes, self._stop_reason)
         check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
+        claimed.lease.check()
         self._files = (write_results(layout, shard_id, spec=plan.spec, keys=keys, outcomes=finished),)
-        remove_journal(layout, shard_id, (*known.journal_files, *written))
+        remove_journal(layout, shard_id, (*claimed.known.journal_files, *written))
 
     def _alike(self, plan: Plan) -> bool:
         return wants_one_answer(plan.spec, self._options.deduplicate)
@@ -246,21 +223,26 @@ class ShardRun:
             log=self._log,
         )
 
-    def _make_engine(self, layout: Layout, plan: Plan, judge: Judge, progress: ProgressLog) -> Engine:
+    def _make_engine(
+        self, claimed: ClaimedShard, settled: SettledRows, judge: Judge, progress: ProgressLog
+    ) -> Engine:
+        layout, plan = claimed.layout, claimed.plan
         setup = self._setup(plan)
         # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
         budget = setup.budget(
             f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
+            holder=self._reference.shard_id,
             known=lambda: spent_on(layout, plan),
             shared=len(plan.shards) > 1,
             observer=progress,
         )
         return setup.engine(
             judge,
+            gates=(LeaseGate(claimed.lease),),
             budget=budget,
             observer=progress,
             probe=self._probe,
-            watch_rejections=self._settled is None or not self._settled.reused,
+            watch_rejections=not settled.reused,
         )
 
     def _setup(self, plan: Plan) -> EngineSetup:

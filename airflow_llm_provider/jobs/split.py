@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from contextlib import nullcontext
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.split import draft_split
 from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
 from airflow_llm_provider.jobs.opening import Opened, log_left_out, open_files, open_table, settings_of
 from airflow_llm_provider.jobs.options import SplitOptions
@@ -33,6 +35,7 @@ def split(
     options: SplitOptions | None = None,
     resolver: Resolver = resolve,
     pricer: Pricer | None = None,
+    claimant: Claimant | None = None,
     clock: Clock | None = None,
     log: logging.Logger | None = None,
 ) -> SplitResult:
@@ -46,6 +49,8 @@ def split(
     :param destination: folder of the output and of all state; any fsspec URL.
     :param resolver: from a URL to a filesystem.
     :param pricer: prices for the estimate.
+    :param claimant: who splits, for whoever finds the destination in use; ``None``: this process.
+    :raises LLMBusyError: another run works on the destination; nothing was written.
     :raises LLMInputError: bad source, prompt or setting; nothing was written.
     :raises LLMStateError: storage that cannot be read or written.
     """
@@ -53,6 +58,7 @@ def split(
     options = options or SplitOptions()
     log = log or _log
     pricer = pricer or Pricer()
+    claimant = claimant or Claimant()
     if options.split_by == "file" and not options.dry_run:
         return split_by_file(
             spec,
@@ -61,6 +67,7 @@ def split(
             options=options,
             resolver=resolver,
             pricer=pricer,
+            claimant=claimant,
             clock=clock or SystemClock(),
             log=log,
         )
@@ -70,6 +77,10 @@ def split(
         else open_table(spec, source, destination, options=options, pricer=pricer)
     )
     layout = Layout(destination, resolver)
+    lease = claimant.on_destination(layout, start_over=options.start_over)
+    if not options.dry_run:
+        # Before hours of counting, and without a trace should the input turn out to be bad.
+        lease.look()
     with draft_split(
         opened.rows,
         spec=spec,
@@ -82,18 +93,22 @@ def split(
             log.warning("%s", note)
         log_left_out(opened.rows.report, log)
         refuse_if_none_can_be_sent(draft)
-        estimate = estimate_of(spec, draft, pricer, start_over=options.start_over)
-        log.info("%s", estimate)
-        if options.dry_run:
-            log.info("Dry run: nothing was written and nothing will be sent.")
-            return SplitResult(plan_uri=None, plan_id=None, references=(), estimate=estimate)
-        created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
-        if options.start_over:
-            log.warning(
-                "Starting over: every stored answer under %s is forgotten and paid for again.",
-                public_uri(destination),
-            )
-        plan = draft.commit(estimate=estimate.to_json(), created=created, start_over=options.start_over)
+        # What is answered is looked up under the lease, so that no answer comes in unseen.
+        with nullcontext() if options.dry_run else lease:
+            estimate = estimate_of(spec, draft, pricer, start_over=options.start_over)
+            log.info("%s", estimate)
+            if options.dry_run:
+                log.info("Dry run: nothing was written and nothing will be sent.")
+                return SplitResult(plan_uri=None, plan_id=None, references=(), estimate=estimate)
+            created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
+            if options.start_over:
+                log.warning(
+                    "Starting over: every stored answer under %s is forgotten and paid for again.",
+                    public_uri(destination),
+                )
+            lease.check()
+            plan = draft.commit(estimate=estimate.to_json(), created=created, start_over=options.start_over)
+            lease.leave = claimant.leave
     return SplitResult(
         plan_uri=layout.uri(layout.plan(plan.plan_id)),
         plan_id=plan.plan_id,

@@ -22,6 +22,7 @@ from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted as amount
+from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
 from airflow_llm_provider.jobs.opening import log_left_out, open_files, settings_of
 from airflow_llm_provider.jobs.preparation import RowPreparation
@@ -49,12 +50,20 @@ def split_by_file(
     options: SplitOptions,
     resolver: Resolver,
     pricer: Pricer,
+    claimant: Claimant,
     clock: Clock,
     log: logging.Logger,
 ) -> SplitResult:
     """Do the three steps one after the other, as many tasks would do them; see :func:`~airflow_llm_provider.jobs.split`."""
     references = list_files(
-        spec, source, destination, options=options, resolver=resolver, pricer=pricer, log=log
+        spec,
+        source,
+        destination,
+        options=options,
+        resolver=resolver,
+        pricer=pricer,
+        claimant=claimant,
+        log=log,
     )
     for reference in references:
         count_files(reference, destination, resolver=resolver, log=log)
@@ -64,6 +73,7 @@ def split_by_file(
         start_over=options.start_over,
         resolver=resolver,
         pricers=[pricer],
+        claimant=claimant,
         clock=clock,
         log=log,
     )
@@ -77,12 +87,15 @@ def list_files(
     options: SplitOptions,
     resolver: Resolver = resolve,
     pricer: Pricer | None = None,
+    claimant: Claimant | None = None,
     log: logging.Logger | None = None,
 ) -> tuple[GroupReference, ...]:
     """List the input files, find out their common schema, and gather them in groups, at least one.
 
     With ``options.limit`` all files are one group: the first rows of each would not be the first rows of all.
 
+    :param claimant: who lists, and will plan; ``None``: this process.
+    :raises LLMBusyError: another run works on the destination; nothing was written.
     :raises LLMInputError: bad source, prompt or setting; nothing was written.
     :raises LLMStateError: storage that cannot be read or written.
     """
@@ -96,6 +109,7 @@ def list_files(
     )
     layout = Layout(destination, resolver)
     check_split(opened.rows, spec=spec, layout=layout, settings=settings_of(options))
+    (claimant or Claimant()).on_destination(layout, start_over=options.start_over).look()
     sizes = [file.size for file in opened.source.files]
     groups = (
         group_files(sizes, most_bytes=options.split_bytes, most_groups=options.max_shards)
@@ -179,6 +193,7 @@ def plan_shards(
     start_over: bool = False,
     resolver: Resolver = resolve,
     pricers: Sequence[Pricer] = (),
+    claimant: Claimant | None = None,
     clock: Clock | None = None,
     log: logging.Logger | None = None,
 ) -> SplitResult:
@@ -187,6 +202,8 @@ def plan_shards(
     :param listing_id: of the listing, as every reference of :func:`list_files` names it.
     :param start_over: forget every stored answer of the destination first, and pay again.
     :param pricers: prices for the estimate, at each endpoint; one that is not known makes the cost unknown.
+    :param claimant: who plans, for whoever finds the destination in use; ``None``: this process.
+    :raises LLMBusyError: another run works on the destination; no plan was written.
     :raises LLMInputError: too many shards, no row that can be sent, or files that are others than were listed; what was
         counted is deleted again, except in the last case.
     :raises LLMStateError: a group is not counted, or storage cannot be read or written.
@@ -213,17 +230,25 @@ def plan_shards(
     prices = list(pricers) or [Pricer()]
     unknown = (p for p in prices if p.estimate(model, prompt_tokens=1, completion_tokens=1) is None)
     pricer = next(unknown, prices[0])
-    estimate = estimate_of(listing.spec, join, pricer, start_over=start_over)
-    log.info("%s", estimate)
-    if start_over:
-        log.warning(
-            "Starting over: every stored answer under %s is forgotten and paid for again.",
-            public_uri(destination),
+    claimant = claimant or Claimant()
+    # What is answered is looked up under the lease, so that no answer comes in unseen.
+    with claimant.on_destination(layout, start_over=start_over) as lease:
+        estimate = estimate_of(listing.spec, join, pricer, start_over=start_over)
+        log.info("%s", estimate)
+        if start_over:
+            log.warning(
+                "Starting over: every stored answer under %s is forgotten and paid for again.",
+                public_uri(destination),
+            )
+        lease.check()
+        created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
+        plan = join.commit(
+            listing.reading.select(source),
+            created=created,
+            estimate=estimate.to_json(),
+            start_over=start_over,
         )
-    created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
-    plan = join.commit(
-        listing.reading.select(source), created=created, estimate=estimate.to_json(), start_over=start_over
-    )
+        lease.leave = claimant.leave
     return SplitResult(
         plan_uri=layout.uri(layout.plan(plan.plan_id)),
         plan_id=plan.plan_id,

@@ -75,6 +75,9 @@ local steps = {}
 
 local function take_one(max_requests, max_tokens, terms_burst, learns, tokens, least, horizon, since)
   if h[HALT_AT] >= since then return { 'halted', exact(h[HALT_KIND]), exact(h[HALT_AT]) } end
+  if h[SCOPED_HALT_AT] >= since then
+    return { 'halted', exact(h[SCOPED_HALT_KIND]), exact(h[SCOPED_HALT_AT]) }
+  end
   max_requests, max_tokens = limits(max_requests, max_tokens, learns)
   if least > max_tokens then return { 'too_large', exact(max_tokens) } end
   tokens = math.min(tokens, max_tokens)
@@ -189,7 +192,11 @@ function steps.observe(slot, limit_requests, limit_tokens, left_requests, left_t
 end
 
 function steps.halt(kind)
-  h[HALT_AT], h[HALT_KIND] = now, kind
+  if kind < KINDS then
+    h[HALT_AT], h[HALT_KIND] = now, kind
+  else
+    h[SCOPED_HALT_AT], h[SCOPED_HALT_KIND] = now, kind
+  end
   return {}
 end
 
@@ -200,5 +207,5 @@ for _, op in ipairs(call.ops) do
 end
 save()
 -- When the last pause or halt began: it overtakes every grant made before.
-answers[2] = exact(math.max(h[PAUSE_BEGAN], h[HALT_AT]))
+answers[2] = exact(math.max(h[PAUSE_BEGAN], h[HALT_AT], h[SCOPED_HALT_AT]))
 return answers

@@ -34,6 +34,7 @@ local function initialise(wait)
   h[BOOT] = now -- here: when the state was made
   h[PAUSE_BEGAN] = -math.huge
   h[HALT_AT] = -math.huge
+  h[SCOPED_HALT_AT] = -math.huge
   h[RATE_BASE] = FIRST_RATE
   h[RATE_CEILING] = UNLIMITED
   h[RATE_CALM] = FIRST_CALM

@@ -51,6 +51,7 @@ _CONSTANTS = {
     },
     "LONGEST_PAUSE": pace.LONGEST_PAUSE,
     "BURST_SHARE": bucket.BURST_SHARE,
+    "KINDS": bucket.KINDS,
     "LEARNED_BURST": bucket.LEARNED_BURST,
     "TOLERANCE": hints.TOLERANCE,
 }

@@ -25,6 +25,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_llm_provider.jobs import ShardRun
+    from airflow_llm_provider.jobs.claim import Claimant
 
 #: Requests in flight of one shard, unless the DAG says otherwise.
 DEFAULT_CONCURRENCY = 16
@@ -184,7 +186,7 @@ class CompleteShardOperator(BaseOperator):
             reference = ShardReference.from_json(self.shard)
             # Airflow 3.1 shows no label while a task runs; the log always does.
             self.log.info("%s", reference.label)
-            self._run = run = self._start(reference)
+            self._run = run = self._start(reference, claimant_of(context))
             if self._kill_reason is not None:
                 run.stop(self._kill_reason)
             try:
@@ -203,7 +205,7 @@ class CompleteShardOperator(BaseOperator):
         if self._run is not None:
             self._run.stop(self._kill_reason)
 
-    def _start(self, reference: ShardReference) -> ShardRun:
+    def _start(self, reference: ShardReference, claimant: Claimant) -> ShardRun:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
         from airflow_llm_provider.dataset.layout import PLANS  # noqa: PLC0415 -- as above
 
@@ -217,6 +219,7 @@ class CompleteShardOperator(BaseOperator):
             # A whole URI is right by itself, whatever the template of the destination renders to by now.
             destination=arguments["destination"] if reference.plan.startswith(PLANS) else None,
             resolver=storage_resolver(arguments["storage_conn_id"]),
+            claimant=claimant,
             log=cast("logging.Logger", self.log),
         )
 

@@ -19,12 +19,14 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.owner import claimant_of
 
 if TYPE_CHECKING:
     import logging
 
     from airflow.sdk import Context
 
+    from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.xcom import RunSummary
 
 #: What a plan renders to when there is none: a dry run, or a split that was skipped.
@@ -90,12 +92,12 @@ class MergeShardsOperator(BaseOperator):
                 "There is no plan: the split was a dry run or was skipped. Nothing was merged"
             )
         with no_hopeless_retries():
-            summary = self._merge()
+            summary = self._merge(claimant_of(context))
         result = summary.to_json()
         self._emit_events(context, summary.destination, result)
         return result
 
-    def _merge(self) -> RunSummary:
+    def _merge(self, claimant: Claimant) -> RunSummary:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
         arguments = read_all(self._READERS, vars(self))
@@ -105,6 +107,7 @@ class MergeShardsOperator(BaseOperator):
             resolver=storage_resolver(arguments["storage_conn_id"]),
             failure_threshold=arguments["failure_threshold"],
             keep_days=arguments["keep_days"],
+            claimant=claimant,
             log=cast("logging.Logger", self.log),
         )
 

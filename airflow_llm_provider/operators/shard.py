@@ -36,6 +36,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.xcom import PLAN_KEY
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_llm_provider.jobs import SplitOptions, SplitResult
+    from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.prices import Pricer
 
 #: XCom key of the estimate: rows, shards, tokens and dollars, also after a dry run.
@@ -200,7 +202,7 @@ class ShardDatasetOperator(BaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Split the dataset and return the references of its shards; none after a dry run."""
         with no_hopeless_retries():
-            result = self._split(read_all(self._READERS, vars(self)))
+            result = self._split(read_all(self._READERS, vars(self)), claimant_of(context))
         if self.do_xcom_push:
             context["ti"].xcom_push(ESTIMATE_KEY, result.estimate.to_json())
             context["ti"].xcom_push(PLAN_KEY, result.plan_uri or NO_PLAN)
@@ -214,7 +216,7 @@ class ShardDatasetOperator(BaseOperator):
         if not is_deferred(self.model) and not is_deferred(self.fallback_model):
             check_fallback(self.fallback_model, self.model or self.spec.model)
 
-    def _split(self, arguments: Mapping[str, Any]) -> SplitResult:
+    def _split(self, arguments: Mapping[str, Any], claimant: Claimant) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
         spec = self._checked_spec(arguments)
@@ -225,6 +227,7 @@ class ShardDatasetOperator(BaseOperator):
             options=self._split_options(arguments),
             resolver=storage_resolver(arguments["storage_conn_id"]),
             pricer=self._pricer(arguments, spec),
+            claimant=claimant,
             log=cast("logging.Logger", self.log),
         )
 

@@ -19,6 +19,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.shard import ESTIMATE_KEY, NO_PLAN, ShardDatasetOperator
 from airflow_llm_provider.xcom import LISTING_KEY, PLAN_KEY, GroupReference
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+    from airflow_llm_provider.jobs.claim import Claimant
 
 #: Bytes of input files that one task counts, unless the DAG says otherwise.
 DEFAULT_SPLIT_BYTES = 64 << 20
@@ -67,16 +70,16 @@ class ListFilesOperator(ShardDatasetOperator):
         """List the files and return their groups; none after a dry run."""
         with no_hopeless_retries():
             arguments = read_all(self._READERS, vars(self))
-            references = () if arguments["dry_run"] else self._list(arguments)
+            references = () if arguments["dry_run"] else self._list(arguments, claimant_of(context))
             if arguments["dry_run"]:
-                estimate = self._split(arguments).estimate
+                estimate = self._split(arguments, claimant_of(context)).estimate
                 if self.do_xcom_push:
                     context["ti"].xcom_push(ESTIMATE_KEY, estimate.to_json())
         if self.do_xcom_push:
             context["ti"].xcom_push(LISTING_KEY, references[0].listing if references else NO_PLAN)
         return [reference.to_json() for reference in references]
 
-    def _list(self, arguments: Mapping[str, Any]) -> tuple[GroupReference, ...]:
+    def _list(self, arguments: Mapping[str, Any], claimant: Claimant) -> tuple[GroupReference, ...]:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
         spec = self._checked_spec(arguments)
@@ -87,6 +90,7 @@ class ListFilesOperator(ShardDatasetOperator):
             options=self._split_options({**arguments, "split_by": "file"}),
             resolver=storage_resolver(arguments["storage_conn_id"]),
             pricer=self._pricer(arguments, spec),
+            claimant=claimant,
             log=cast("logging.Logger", self.log),
         )
 
@@ -232,6 +236,7 @@ class PlanShardsOperator(BaseOperator):
                 start_over=arguments["start_over"],
                 resolver=storage_resolver(arguments["storage_conn_id"]),
                 pricers=pricers_of(hooks_of(arguments)),
+                claimant=claimant_of(context),
                 log=cast("logging.Logger", self.log),
             )
         if self.do_xcom_push:

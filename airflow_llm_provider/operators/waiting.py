@@ -6,7 +6,7 @@ import datetime as dt
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.errors import LLMBusyError, LLMRetryableError
 from airflow_llm_provider.hooks.compat import AirflowRescheduleException
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: Seconds; a shorter wait costs a retry, or an endpoint that is down would be waited for in silence, all day long.
-#: Longer ones are those that somebody named: the endpoint, or the account's limits.
+#: Longer ones are those that somebody named: the endpoint, or the account's limits. So is any wait for another process
+#: that works on the same rows.
 _LONG = 300.0
 #: The most times one try is put off.
 _MOST_TIMES = 200
@@ -33,7 +34,7 @@ def coming_back_later(context: Context, log: logging.Logger) -> Iterator[None]:
     try:
         yield
     except LLMRetryableError as error:
-        at = _comes_back_at(context, error.retry_after)
+        at = _comes_back_at(context, error)
         if at is None:
             raise
         log.warning(
@@ -44,10 +45,12 @@ def coming_back_later(context: Context, log: logging.Logger) -> Iterator[None]:
         raise AirflowRescheduleException(at) from error  # type: ignore[no-untyped-call]
 
 
-def _comes_back_at(context: Context, seconds: float | None) -> dt.datetime | None:
+def _comes_back_at(context: Context, error: LLMRetryableError) -> dt.datetime | None:
     """Return when to go on; ``None``: not at all, leave it to Airflow's retries."""
-    instance = context["ti"]
-    if seconds is None or seconds <= _LONG or instance.map_index is None or instance.map_index < 0:
+    instance, seconds = context["ti"], error.retry_after
+    if seconds is None or instance.map_index is None or instance.map_index < 0:
+        return None
+    if seconds <= _LONG and not isinstance(error, LLMBusyError):
         return None
     if context.get("task_reschedule_count", 0) >= _MOST_TIMES:
         return None

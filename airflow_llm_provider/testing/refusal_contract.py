@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_llm_provider.engine.call import FailureKind, RateHint
-from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost, CostExceedsLimitError
+from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.testing.sender import Sender, SharedAccount, close
 
@@ -101,9 +101,29 @@ class RefusalContract(SharedAccount):
             reservation = await one.reserve(Cost(tokens=10))
             await one.observe(RateHint(limit_requests=6000, limit_tokens=500), reservation=reservation)
             await one.aclose()
-            with pytest.raises(CostExceedsLimitError):
-                await other.reserve(Cost(tokens=501))
+            start = clock.monotonic()
+            # No row ends for what only a header says: it goes out when all of that limit is free.
+            late = await other.reserve(Cost(tokens=501))
+            assert 59 < clock.monotonic() + late.wait - start < 62
             await other.aclose()
+
+        self.run(test)
+
+    @pytest.mark.parametrize(
+        "nonsense",
+        [RateHint(limit_tokens=1, remaining_tokens=0), RateHint(limit_requests=1), RateHint(limit_tokens=0)],
+    )
+    def test_stated_limits_that_the_endpoint_does_not_keep_to_are_not_heard(self, nonsense: RateHint) -> None:
+        async def test(clock: ManualClock) -> None:
+            limiter = self.open(RateLimits(), clock)
+            sent = [await limiter.reserve(Cost(tokens=10)) for _ in range(3)]
+            for reservation in sent:
+                await limiter.settle(reservation, Cost(tokens=15))
+                await limiter.observe(nonsense, reservation=reservation)
+            start = clock.monotonic()
+            late = await limiter.reserve(Cost(tokens=1000))
+            assert clock.monotonic() + late.wait - start < 1
+            await limiter.aclose()
 
         self.run(test)
 
@@ -169,5 +189,21 @@ class RefusalContract(SharedAccount):
             with pytest.raises(AccountHaltedError):
                 await other.reserve(Cost())
             await close([Sender(limiter, clock) for limiter in (one, alike, other)])
+
+        self.run(test)
+
+    def test_a_halt_for_a_parameter_does_not_hide_one_for_everybody(self) -> None:
+        async def test(clock: ManualClock) -> None:
+            one, other = self.open(RateLimits(), clock, "mine"), self.open(RateLimits(), clock, "other")
+            for limiter in (one, other):
+                await limiter.reserve(Cost())
+            clock.jump(1.0)
+            await one.halt(FailureKind.QUOTA)
+            clock.jump(1.0)
+            await one.halt(FailureKind.CONFIGURATION, own=True)
+            with pytest.raises(AccountHaltedError) as caught:
+                await other.reserve(Cost())
+            assert caught.value.kind is FailureKind.QUOTA
+            await close([Sender(limiter, clock) for limiter in (one, other)])
 
         self.run(test)

@@ -164,7 +164,7 @@ class TestNames:
         tree = {name: kind for name, kind in vars(errors).items() if name.startswith("LLM")}
         parents = {parent for kind in tree.values() for parent in kind.__mro__[1:]}
         leaves = {name for name, kind in tree.items() if kind not in parents}
-        assert named == leaves | {"LLMInputError"}
+        assert named == leaves | {"LLMInputError", "LLMRetryableError"}
 
 
 class TestInstallation:

@@ -42,13 +42,13 @@ class LostBook(MemoryBook):
 
     away = None
 
-    def reserve(self, cost, *, limit):
+    def reserve(self, cost, *, limit, holder=""):
         self._check()
-        return super().reserve(cost, limit=limit)
+        return super().reserve(cost, limit=limit, holder=holder)
 
-    def settle(self, reserved, spent):
+    def settle(self, reserved, spent, *, holder=""):
         self._check()
-        return super().settle(reserved, spent)
+        return super().settle(reserved, spent, holder=holder)
 
     def _check(self):
         if self.away is not None:

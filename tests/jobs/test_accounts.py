@@ -152,6 +152,25 @@ class TestHealth:
         [line] = [line for line in caplog.messages if "goes on without account a" in line]
         assert "billing" in line
 
+    @pytest.mark.parametrize(
+        ("status", "code"),
+        [(404, "model_not_found"), (301, "redirected"), (400, "DeploymentNotFound"), (None, "tls")],
+    )
+    def test_one_that_knows_no_such_model_or_lies_elsewhere_is_left_out_and_told(
+        self, several, caplog, status, code
+    ):
+        lost = CallError(FailureKind.CONFIGURATION, code, "no", status_code=status)
+        summary = several.go(several.account("a", lambda _: lost), several.account("b"))
+        assert several.rows_by_account() == {"b": 60}
+        assert summary.succeeded == 60
+        assert sum("goes on without account a" in line for line in caplog.messages) == 1
+
+    def test_C18_a_refused_parameter_is_refused_everywhere(self, several):
+        refused = CallError(FailureKind.CONFIGURATION, "unsupported_value", "no", status_code=400)
+        with pytest.raises(LLMConfigurationError, match="Account a"):
+            several.go(several.account("a", lambda _: refused), several.account("b"), concurrency=1)
+        assert len(several.clients["a"].calls) == 1
+
     def test_when_all_are_refused_the_task_fails_for_good(self, several):
         wrong = CallError(FailureKind.AUTHENTICATION, "invalid_api_key", "no", status_code=401)
         with pytest.raises(LLMAuthenticationError, match="Account b"):

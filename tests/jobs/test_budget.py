@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_llm_provider.engine.budget import BudgetGate
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMTerminalError
 from airflow_llm_provider.jobs import SplitOptions
 from airflow_llm_provider.spec import CompletionSpec
@@ -73,6 +74,28 @@ class TestTokens:
         small.run(complete=shared | {"max_tokens_total": 640})
         warnings = [line for line in caplog.messages if "of the run's budget is used" in line]
         assert 1 <= len(warnings) <= 2
+
+
+class TestKilledTask:
+    def test_B7_what_it_had_reserved_comes_free_with_its_next_try(self, small, shared, monkeypatch):
+        def die(call):
+            if len(small.calls) > 8:
+                raise KeyboardInterrupt
+            return "yes"
+
+        small.answer = die
+        [reference] = small.split().references
+        with monkeypatch.context() as killed:
+            # Nobody is left to tell how the last requests ended.
+            killed.setattr(BudgetGate, "settle", lambda *_, **__: None)
+            with pytest.raises(KeyboardInterrupt):
+                small.shard_run(reference, **shared, max_tokens_total=640).run()
+        paid = small.requests()
+        small.answer = None
+        # With the reservations of the killed try still counted this would be too little by far.
+        state = small.shard_run(reference, **shared, max_tokens_total=640).run()
+        assert state.rows_by_status == {"success": 40}
+        assert paid + small.requests() <= 40 + shared["concurrency"]
 
 
 class TestMoney:

@@ -9,6 +9,8 @@ import random
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,8 +24,10 @@ from s3fs import S3FileSystem
 
 from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.dataset.layout import Layout
+from airflow_llm_provider.dataset.lease import Lease, LeaseTerms
+from airflow_llm_provider.dataset.lease_record import Owner, Work
 from airflow_llm_provider.dataset.urls import Resolver, resolve
-from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider.errors import LLMBusyError, LLMInputError, LLMRetryableError, LLMStateError
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.jobs import CompleteOptions, ShardRun, SplitOptions, merge, split
 from airflow_llm_provider.spec import CompletionSpec
@@ -176,6 +180,64 @@ class TestRunOnS3:
         run("s3://my_lake@lake/in/", "s3://my_lake@lake/out", asked, resolver=storage_resolver())
         assert len(asked) == 9
         assert read_results("s3://my_lake@lake/out", resolver=storage_resolver()).num_rows == 9
+
+
+class TestLeaseOnS3:
+    """What holds between processes of different machines, which know nothing of each other but the bucket."""
+
+    @staticmethod
+    def lease(run: str, **terms: float) -> Lease:
+        return Lease(
+            Layout("s3://lake/out"),
+            Work.COMPLETE,
+            Owner(run=run),
+            what="shard 0 of",
+            plan="p",
+            shard="s",
+            terms=LeaseTerms(**terms),  # type: ignore[arg-type]
+        )
+
+    def test_A21_a_second_run_is_refused_before_it_asks_anything(self, source: str, s3: S3FileSystem) -> None:
+        asked: list[str] = []
+        with self.lease("run 1 of DAG nightly"):
+            with pytest.raises(LLMBusyError, match="s3://lake/out is in use by run 1 of DAG nightly"):
+                run(source, "s3://lake/out", asked)
+            assert asked == []
+        assert run(source, "s3://lake/out", asked).requests == len(asked) == 9
+        assert s3.find("lake/out/_llm/leases") == []
+
+    def test_of_many_that_come_at_once_one_at_a_time_gets_it(self, s3: S3FileSystem) -> None:
+        holders: list[str] = []
+        most: list[int] = []
+        ended: list[str] = []
+
+        def work(name: str) -> None:
+            while name not in ended:
+                with contextlib.suppress(LLMBusyError), self.lease(name):
+                    holders.append(name)
+                    most.append(len(holders))
+                    time.sleep(0.01)
+                    holders.remove(name)
+                    ended.append(name)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, "abcd"))
+        assert sorted(ended) == list("abcd")
+        assert most == [1, 1, 1, 1]
+        assert s3.find("lake/out/_llm/leases") == []
+
+    def test_one_that_ran_out_is_taken_over_and_its_holder_finds_out(self, s3: S3FileSystem) -> None:
+        with self.lease("first", duration=0.3, renewal=0.29, skew=0.0) as first:
+            first._ended.set()  # as if its process were stopped
+            first._keeper.join()
+            while True:
+                with (
+                    contextlib.suppress(LLMBusyError),
+                    self.lease("second", duration=0.3, renewal=0.1, skew=0.0),
+                ):
+                    break
+            with pytest.raises(LLMRetryableError, match="the lease on shard 0 of s3://lake/out is lost"):
+                first.check()
 
 
 class TestStorageOnS3:

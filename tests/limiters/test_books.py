@@ -54,6 +54,29 @@ class BookContract:
         book.raise_to(Spent(tokens=10**14))
         assert book.settle(Spent(), Spent(tokens=1)).spent == Spent(tokens=10**14 + 1)
 
+    def test_what_a_holder_has_reserved_comes_free_together_and_nobody_elses(self):
+        book = self.open()
+        for holder, tokens in (("one", 100), ("two", 300), ("one", 200)):
+            book.reserve(Spent(tokens=tokens, cost_usd=0.1), limit=LIMIT, holder=holder)
+        book.settle(Spent(tokens=100, cost_usd=0.1), Spent(tokens=7), holder="one")
+        freed = self.open().free("one")
+        assert freed.spent == Spent(tokens=7)
+        assert (freed.reserved.tokens, freed.reserved.cost_usd) == (300, pytest.approx(0.1))
+        assert book.free("three") == freed
+        assert book.settle(Spent(tokens=300, cost_usd=0.1), Spent(), holder="one") == freed
+        assert book.settle(Spent(tokens=300, cost_usd=0.1), Spent(), holder="two") == Balance(
+            spent=Spent(tokens=7)
+        )
+
+    def test_many_holders_come_and_go(self):
+        book = self.open()
+        for n in range(40):
+            book.reserve(Spent(tokens=10), limit=LIMIT, holder=f"holder {n}")
+        for n in range(39):
+            book.free(f"holder {n}")
+        assert self.open().raise_to(Spent()) == Balance(reserved=Spent(tokens=10))
+        assert self.open().free("holder 39") == Balance()
+
     def test_money_without_a_limit(self):
         assert self.open().reserve(Spent(cost_usd=1e6), limit=Spent(tokens=1, cost_usd=float("inf")))[0]
 
@@ -71,7 +94,9 @@ class TestFileBook(BookContract):
         self.path = tmp_path / "new" / "run.book"
         self.open = lambda: FileBook(self.path)
 
-    @pytest.mark.parametrize("damage", [b"x", b"\0" * 32, b"\xff" * 32, b"llmbook1" + b"\1" * 24, b"x" * 99])
+    @pytest.mark.parametrize(
+        "damage", [b"x", b"\0" * 32, b"\xff" * 32, b"llmbook1" + b"\1" * 24, b"llmbook3" + b"\1" * 99]
+    )
     def test_a_damaged_one_is_an_error_and_not_nothing_spent(self, damage):
         book = self.open()
         self.path.write_bytes(damage)

@@ -24,6 +24,10 @@ class RecordedTaskInstance:
     def __init__(self) -> None:
         self.xcoms: dict[str, Any] = {}
         self.push_error: Exception | None = None
+        self.dag_id = "nightly"
+        self.run_id = "scheduled__2026-11-30"
+        self.task_id = "label.complete"
+        self.try_number = 1
         self.map_index = 0
         self.first_reschedule: datetime | None = None
 

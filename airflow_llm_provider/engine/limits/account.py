@@ -15,8 +15,8 @@ from airflow_llm_provider.engine.limiter import (
     Reservation,
 )
 from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
-from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooLarge
-from airflow_llm_provider.engine.limits.hints import per_minute
+from airflow_llm_provider.engine.limits.bucket import KINDS, Grant, Halted, Later, TooLarge
+from airflow_llm_provider.engine.limits.hints import AnsweredLately, per_minute
 from airflow_llm_provider.engine.limits.output import OutputLength
 from airflow_llm_provider.engine.limits.queue import CallerQueue
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
@@ -44,7 +44,6 @@ _NEGLIGIBLE = 0.001
 _HALTS = (FailureKind.CONFIGURATION, FailureKind.QUOTA, FailureKind.AUTHENTICATION)
 #: Above the kind, a halt's number says whom it is for: 0 for everyone, else a hash of the scope in this many bytes, so
 #: that all of it is a whole number that a double holds.
-_KINDS = 4
 _SCOPE_BYTES = 5
 
 
@@ -88,6 +87,7 @@ class AccountLimiter:
             clock=self._clock,
         )
         self._output = OutputLength()
+        self._answered = AnsweredLately(self._terms.window)
         self._since = UNLIMITED
         self._scope = _scope_number(scope)
         self._queue = CallerQueue(
@@ -128,6 +128,7 @@ class AccountLimiter:
             return
         cost = reservation.cost
         if used.tokens:
+            self._answered.add(used.tokens, self._clock.monotonic())
             self._output.learn(used.tokens - (cost.tokens - cost.output_cap))
         tokens = used.tokens - grant.tokens
         if self._limits.reserve == "cap" and used.tokens:
@@ -154,13 +155,12 @@ class AccountLimiter:
         if not self._limits.auto:
             return
         last = None if reservation is None else _ticket(reservation).last
-        await self._backend.observe(
-            _UNKNOWN_SLOT if last is None else last.slot, per_minute(rate, window=self._terms.window)
-        )
+        believed = self._answered.believable(per_minute(rate, window=self._terms.window))
+        await self._backend.observe(_UNKNOWN_SLOT if last is None else last.slot, believed)
 
     async def halt(self, kind: FailureKind, *, own: bool = False) -> None:
         """Stop everyone who sends on this account now; whoever begins later finds out anew."""
-        await self._backend.halt(_HALTS.index(kind) + _KINDS * (self._scope if own else 0))
+        await self._backend.halt(_HALTS.index(kind) + KINDS * (self._scope if own else 0))
 
     async def aclose(self) -> None:
         """Hand over what is not yet written and close connections."""
@@ -186,11 +186,11 @@ class AccountLimiter:
         return rest if rest > _NEGLIGIBLE else 0.0
 
     async def _take(self, costs: Sequence[Cost], horizon: float) -> Sequence[Answer]:
-        wanted = [(self._tokens(cost), self._least(cost)) for cost in costs]
+        wanted = [(self._tokens(cost), self._refusable(cost)) for cost in costs]
         while True:
             answers = await self._backend.take(self._terms, wanted, horizon=horizon, since=self._since)
             halt = next((answer for answer in answers if isinstance(answer, Halted)), None)
-            if halt is None or halt.kind // _KINDS in {0, self._scope}:
+            if halt is None or halt.kind // KINDS in {0, self._scope}:
                 return answers
             # Somebody else's parameter was refused: nothing to us. Nothing was taken, so ask again as if it came later.
             self._since = math.nextafter(halt.at, math.inf)
@@ -200,13 +200,22 @@ class AccountLimiter:
             return cost.tokens
         return cost.tokens - cost.output_cap + self._output.expected(cost.output_cap)
 
+    def _refusable(self, cost: Cost) -> float:
+        """Return what a request takes for certain, if that is beyond the limit that we were given; else 0.
+
+        One that is only beyond what the endpoint states goes out when all of that is free: the endpoint knows whether it
+        means it.
+        """
+        least = self._least(cost)
+        return least if least > self._terms.max_tokens else 0.0
+
     def _least(self, cost: Cost) -> float:
         return cost.tokens if self._limits.reserve == "cap" else cost.tokens - cost.output_cap
 
 
 def _granted(answer: Answer, least: float) -> Grant:
     if isinstance(answer, Halted):
-        raise AccountHaltedError(_HALTS[answer.kind % _KINDS])
+        raise AccountHaltedError(_HALTS[answer.kind % KINDS])
     if isinstance(answer, TooLarge):
         raise CostExceedsLimitError(
             "request_exceeds_tpm",

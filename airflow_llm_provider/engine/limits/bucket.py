@@ -38,6 +38,8 @@ from airflow_llm_provider.engine.limits.state import (
     PAUSE_BEGAN,
     PAUSED_UNTIL,
     RATE_CEILING,
+    SCOPED_HALT_AT,
+    SCOPED_HALT_KIND,
     SLOTS,
     UNLIMITED,
 )
@@ -52,6 +54,8 @@ _MINUTE = 60.0
 BURST_SHARE = 0.01
 #: Seconds' worth of a learned rate that may go out at once.
 LEARNED_BURST = 0.01
+#: Kinds of halts that are for everyone; a larger number says as well whom it is for.
+KINDS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,8 +150,9 @@ def take(
         not missed, and little is lost with a sender that dies.
     :param since: when the sender began; a halt before that is not its own.
     """
-    if state[HALT_AT] >= since:
-        return Halted(int(state[HALT_KIND]), state[HALT_AT])
+    for since_when, kind in ((HALT_AT, HALT_KIND), (SCOPED_HALT_AT, SCOPED_HALT_KIND)):
+        if state[since_when] >= since:
+            return Halted(int(state[kind]), state[since_when])
     max_requests, max_tokens = limits(state, terms)
     if least > max_tokens:
         return TooLarge(max_tokens)
@@ -224,7 +229,7 @@ def delay(state: State, grant: Grant, *, window: float, now: float) -> Grant:
 
 def is_overtaken(state: State, made: float) -> bool:
     """Tell whether a pause or a halt began after a grant was made."""
-    return state[PAUSE_BEGAN] >= made or state[HALT_AT] >= made
+    return max(state[PAUSE_BEGAN], state[HALT_AT], state[SCOPED_HALT_AT]) >= made
 
 
 def refuse(state: State, terms: Terms, *, granted_at: float, seconds: float, now: float) -> None:
@@ -235,5 +240,12 @@ def refuse(state: State, terms: Terms, *, granted_at: float, seconds: float, now
 
 
 def halt(state: State, kind: int, now: float) -> None:
-    """Tell everyone who sends now that every request would fail."""
-    state[HALT_AT], state[HALT_KIND] = now, float(kind)
+    """Tell everyone who sends now that every request would fail.
+
+    :param kind: why; from :data:`KINDS` on, only for those whose requests are alike. The two are kept apart, so that the
+        one never hides the other.
+    """
+    if kind < KINDS:
+        state[HALT_AT], state[HALT_KIND] = now, float(kind)
+    else:
+        state[SCOPED_HALT_AT], state[SCOPED_HALT_KIND] = now, float(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ TOLERANCE = 0.01
 _MINUTE = 60.0
 #: Seconds to refill a whole request limit from which on it is taken for a daily one.
 _DAILY = 40_000.0
+#: Takes the place of a limit that is none; what was learned before is forgotten with it.
+_NO_LIMIT = 10**12
 
 
 def per_minute(hint: RateHint, *, window: float = _MINUTE) -> RateHint:
@@ -43,6 +46,37 @@ def per_minute(hint: RateHint, *, window: float = _MINUTE) -> RateHint:
     if window < _MINUTE:
         hint = replace(hint, remaining_requests=None, remaining_tokens=None)
     return hint
+
+
+class AnsweredLately:
+    """What an endpoint has answered in the last window: more than a true limit lets through.
+
+    :param window: seconds.
+    """
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._answers: deque[tuple[float, int]] = deque()
+        self._tokens = 0
+
+    def add(self, tokens: int, now: float) -> None:
+        """Take in an answer and what it took."""
+        self._answers.append((now, tokens))
+        self._tokens += tokens
+        while self._answers[0][0] <= now - self._window:
+            self._tokens -= self._answers.popleft()[1]
+
+    def believable(self, hint: RateHint) -> RateHint:
+        """Replace limits that the endpoint evidently does not keep to, such as one token a minute, by none.
+
+        A bucket that refills while it is used lets through twice its limit in one window, and no more.
+        """
+        share = self._window / _MINUTE
+        if hint.limit_requests and len(self._answers) > max(1.0, 2 * hint.limit_requests * share):
+            hint = replace(hint, limit_requests=_NO_LIMIT, remaining_requests=None)
+        if hint.limit_tokens and self._tokens > 2 * hint.limit_tokens * share:
+            hint = replace(hint, limit_tokens=_NO_LIMIT, remaining_tokens=None)
+        return hint
 
 
 def observe(state: State, slot: int, hint: RateHint) -> None:

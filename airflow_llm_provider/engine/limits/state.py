@@ -19,13 +19,13 @@ HELD = SLOTS + GUARD
 #: Slots remembered. Older ones tell what had been used when an answer that took long was asked for.
 RING = 2 * SLOTS
 #: Numbers before the ring.
-HEADER = 32
+HEADER = 34
 #: Numbers in all.
 LENGTH = HEADER + 2 * RING
 #: Stands for "no limit". Finite, so that no arithmetic ever meets NaN.
 UNLIMITED = 1e15
 #: Marks an initialised state of this layout.
-LAYOUT = 20_252.0
+LAYOUT = 20_253.0
 
 FIELDS = (
     "MAGIC",  # LAYOUT
@@ -57,6 +57,8 @@ FIELDS = (
     "OBSERVED",  # newest slot whose remaining capacity has been compared with the endpoint's
     "HALT_AT",  # when somebody met a failure that everyone would meet
     "HALT_KIND",
+    "SCOPED_HALT_AT",  # the same of a failure that all with the same kind of requests would meet
+    "SCOPED_HALT_KIND",
     "TOUCHED",  # latest time seen, by the backend's clock and by the calendar
     "TOUCHED_EPOCH",
     "BOOT",  # which boot of which machine the clock belongs to
@@ -91,6 +93,8 @@ FIELDS = (
     OBSERVED,
     HALT_AT,
     HALT_KIND,
+    SCOPED_HALT_AT,
+    SCOPED_HALT_KIND,
     TOUCHED,
     TOUCHED_EPOCH,
     BOOT,
@@ -125,7 +129,7 @@ def initialise(state: State, *, window: float, now: float) -> None:
     state[TAIL] = math.floor(now / (window / SLOTS))
     state[OBSERVED] = state[TAIL] - 1.0
     state[LAST_AT] = state[CYCLE_AT] = state[RATE_AT] = state[TOUCHED] = now
-    state[PAUSE_BEGAN] = state[HALT_AT] = -math.inf
+    state[PAUSE_BEGAN] = state[HALT_AT] = state[SCOPED_HALT_AT] = -math.inf
     state[RATE_BASE] = FIRST_RATE
     state[RATE_CEILING] = UNLIMITED
     state[RATE_CALM] = FIRST_CALM
