@@ -193,6 +193,11 @@ def as_seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+def as_optional_seconds(name: str, value: Any) -> float | None:
+    """Return a positive, finite number of seconds, or ``None``."""
+    return None if value is None else as_seconds(name, value)
+
+
 def as_optional_share(name: str, value: Any) -> float | None:
     """Return a share from 0 to 1, or ``None``.
 

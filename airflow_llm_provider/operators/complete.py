@@ -16,6 +16,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_dollars,
     as_optional_flag,
     as_optional_location,
+    as_optional_seconds,
     as_optional_share,
     as_optional_text,
     as_optional_weights,
@@ -50,7 +51,10 @@ _OPTIONS = frozenset(
         "fallback_model",
         "max_attempts",
         "max_cost_usd",
+        "max_limit_wait",
+        "max_outage",
         "max_output_attempts",
+        "max_same_rejections",
         "max_tokens_total",
         "progress_interval",
         "timeout",
@@ -91,6 +95,12 @@ class CompleteShardOperator(BaseOperator):
     :param deduplicate: ask identical requests of a shard once. ``None``: when the spec's temperature is 0.
     :param adaptive: find out how many requests in flight the endpoint takes, up to ``concurrency``. ``None``: when no
         limits are known.
+    :param max_outage: seconds for which an endpoint that does not answer is waited for, before the task fails to be
+        retried. ``None``: for ever.
+    :param max_limit_wait: seconds for which the account's limits may hold back a request, before the task gives its slots
+        back, or fails to be retried. ``None``: for ever.
+    :param max_same_rejections: rows that the endpoint may reject from the first one on, all with one code, before the
+        task fails as wrongly configured. ``None``: any number.
     """
 
     template_fields: Sequence[str] = (
@@ -121,6 +131,9 @@ class CompleteShardOperator(BaseOperator):
         "fallback_model": as_optional_text,
         "deduplicate": as_optional_flag,
         "adaptive": as_optional_flag,
+        "max_outage": as_optional_seconds,
+        "max_limit_wait": as_optional_seconds,
+        "max_same_rejections": as_optional_count,
     }
 
     def __init__(
@@ -142,6 +155,9 @@ class CompleteShardOperator(BaseOperator):
         fallback_model: str | None = None,
         deduplicate: bool | str | None = None,
         adaptive: bool | None = None,
+        max_outage: float | None = 300.0,
+        max_limit_wait: float | None = 300.0,
+        max_same_rejections: int | None = 10,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
@@ -162,6 +178,9 @@ class CompleteShardOperator(BaseOperator):
         self.fallback_model = fallback_model
         self.deduplicate = deduplicate
         self.adaptive = adaptive
+        self.max_outage = max_outage
+        self.max_limit_wait = max_limit_wait
+        self.max_same_rejections = max_same_rejections
         self._run: ShardRun | None = None
         self._kill_reason: str | None = None
         check_known(self._READERS, vars(self), templated=self.template_fields)

@@ -53,6 +53,9 @@ _COMPLETE_ARGUMENTS = (
     "fallback_model",
     "deduplicate",
     "adaptive",
+    "max_outage",
+    "max_limit_wait",
+    "max_same_rejections",
 )
 
 
@@ -112,6 +115,9 @@ def llm_map(
     fallback_model: str | None = None,
     deduplicate: bool | str | None = None,
     adaptive: bool | None = None,
+    max_outage: float | None = 300.0,
+    max_limit_wait: float | None = 300.0,
+    max_same_rejections: int | None = 10,
     keep_days: int | None = DEFAULT_KEEP_DAYS,
     start_over: bool | str = False,
     dry_run: bool | str = False,
@@ -170,8 +176,10 @@ def llm_map(
     :param deduplicate: ask identical requests of a shard once. ``None``: when the spec's temperature is 0; templated.
     :param adaptive: find out how many requests in flight the endpoint takes, up to ``concurrency``. ``None``: when no
         limits are known.
-    :param keep_days: days after which plans, shards and answers below the destination that no run has used are deleted;
-        ``None``: never.
+    :param max_outage: seconds for which an endpoint that does not answer is waited for. ``None``: for ever.
+    :param max_limit_wait: seconds for which limits may hold back a request; then the slots are given back.
+    :param max_same_rejections: first rows that the endpoint may all reject alike. ``None``: any number.
+    :param keep_days: days after which stored plans, shards and answers that no run used are deleted; ``None``: never.
     :param start_over: forget earlier answers of this destination, and pay for all rows again; templated.
     :param dry_run: log rows, shards, tokens and cost, and stop; templated, such as ``"{{ params.dry_run }}"``.
     :param retries: Airflow retries of each of the tasks. ``None``: those of ``default_args``, else 2, with a delay that
