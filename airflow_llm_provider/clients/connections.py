@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
+from airflow_llm_provider.clients.prompt_request import REQUEST_CLASS
 from airflow_llm_provider.clients.proxy import proxy_for
 from airflow_llm_provider.clients.tls import ssl_context
 from airflow_llm_provider.clients.transport import authorities_error, too_large_error, transport_error
@@ -119,6 +120,7 @@ class Connections:
             # The whole call is timed by its caller, who may send more than one request in it.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
+            request_class=REQUEST_CLASS,
         )
         return self._session
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Counts = NDArray[np.int64]
 
 #: Rows whose weights are kept in memory; more go to a temporary file without a name.
-_ROWS_IN_MEMORY = 1 << 20
-_ROWS_PER_READ = 1 << 20
+_ROWS_IN_MEMORY = 1 << 18
+_ROWS_PER_READ = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
