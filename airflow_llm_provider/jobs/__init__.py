@@ -11,6 +11,7 @@ from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
 from airflow_llm_provider.jobs.split import split
 from airflow_llm_provider.jobs.split_by_file import count_files, list_files, plan_shards
+from airflow_llm_provider.jobs.threshold import check_run
 
 __all__ = [
     "Account",
@@ -20,6 +21,7 @@ __all__ = [
     "ShardRun",
     "SplitOptions",
     "SplitResult",
+    "check_run",
     "count_files",
     "list_files",
     "merge",

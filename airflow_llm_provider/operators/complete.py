@@ -26,6 +26,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
@@ -114,6 +115,7 @@ class CompleteShardOperator(BaseOperator):
         "deduplicate",
     )
     ui_color = "#e6f4ea"
+    operator_extra_links = (RunPageLink(),)
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         "conn_id": as_text,

@@ -19,7 +19,9 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.xcom import SUMMARY_KEY
 
 if TYPE_CHECKING:
     import logging
@@ -57,6 +59,7 @@ class MergeShardsOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("plan", "states", "storage_conn_id")
     ui_color = "#fef7e0"
+    operator_extra_links = (RunPageLink(),)
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         "plan": as_text,
@@ -92,24 +95,28 @@ class MergeShardsOperator(BaseOperator):
                 "There is no plan: the split was a dry run or was skipped. Nothing was merged"
             )
         with no_hopeless_retries():
-            summary = self._merge(claimant_of(context))
+            summary = self._merge(context)
         result = summary.to_json()
         self._emit_events(context, summary.destination, result)
         return result
 
-    def _merge(self, claimant: Claimant) -> RunSummary:
+    def _merge(self, context: Context) -> RunSummary:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
         arguments = read_all(self._READERS, vars(self))
-        return jobs.merge(
+        summary = jobs.merge(
             arguments["plan"],
             states=self._states(),
             resolver=storage_resolver(arguments["storage_conn_id"]),
-            failure_threshold=arguments["failure_threshold"],
             keep_days=arguments["keep_days"],
-            claimant=claimant,
+            claimant=claimant_of(context),
             log=cast("logging.Logger", self.log),
         )
+        if self.do_xcom_push:
+            # Before the threshold is looked at: callbacks and people want the numbers of a run that failed most of all.
+            context["ti"].xcom_push(SUMMARY_KEY, summary.to_json())
+        jobs.check_run(summary, arguments["failure_threshold"])
+        return summary
 
     def _states(self) -> list[Mapping[str, Any]]:
         """Return the states as a list, whether one, several or none came, and whatever XCom made of them."""

@@ -36,6 +36,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.xcom import PLAN_KEY
@@ -116,6 +117,7 @@ class ShardDatasetOperator(BaseOperator):
         "fallback_model",
     )
     ui_color = "#e8f0fe"
+    operator_extra_links = (RunPageLink(),)
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         "source": as_location,

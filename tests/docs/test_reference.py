@@ -144,7 +144,7 @@ class TestConnection:
             row[0].strip("`"): row[1].strip("`")
             for row in pages["docs/configuration.md"].table("Configuration")
         }
-        assert table == {name: option["default"] for name, option in options.items()}
+        assert table == {name: option["default"] or "unset, as file://" for name, option in options.items()}
 
 
 class TestNames:
