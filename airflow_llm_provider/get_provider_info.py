@@ -45,6 +45,12 @@ def get_provider_info() -> dict[str, Any]:
                 "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
             }
         ],
+        "task-decorators": [
+            {
+                "name": "llm_complete",
+                "class-name": "airflow_llm_provider.decorators.llm_complete.llm_complete_task",
+            }
+        ],
         "extra-links": ["airflow_llm_provider.operators.links.RunPageLink"],
         "config": {
             "llm": {

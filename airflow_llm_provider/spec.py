@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -40,7 +40,9 @@ class CompletionSpec:
 
     :param model: model name, as the endpoint knows it.
     :param prompt: user message, as a sandboxed Jinja template over the row's columns. Airflow never renders it;
-        values are never rendered again; lists and objects print as JSON.
+        values are never rendered again; lists and objects print as JSON. Or a function of a row, a dict of its columns,
+        that returns the user's message, a list of messages, or ``None`` for a row to leave out. ``None``: given later,
+        by ``@task.llm_complete``.
     :param system: system message, sent as it is before the prompt. The same for every row, so providers' prompt
         caches hit.
     :param output_schema: pydantic model class or JSON Schema of an object: its properties become columns.
@@ -58,7 +60,7 @@ class CompletionSpec:
     """
 
     model: str
-    prompt: str
+    prompt: str | Callable[[dict[str, Any]], Any] | None = None
     system: str | None = None
     output_schema: Any = None
     max_output_tokens: int = 1024
@@ -72,6 +74,8 @@ class CompletionSpec:
     def __post_init__(self) -> None:
         for name in ("model", "prompt", "output_column", "metadata_prefix"):
             value = getattr(self, name)
+            if name == "prompt" and (value is None or callable(value)):
+                continue
             if not isinstance(value, str) or not value.strip():
                 raise LLMInputError(f"CompletionSpec.{name} is {value!r}: give a non-empty string")
         if self.system is not None and not isinstance(self.system, str):
@@ -131,8 +135,12 @@ class CompletionSpec:
         return hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spec as plain JSON values, to be frozen into a plan."""
-        return {f.name: copy.deepcopy(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        """Return the spec as plain JSON values, to be frozen into a plan.
+
+        A function is no value: its messages are in the shards, and the prompt is ``None``.
+        """
+        frozen = {f.name: copy.deepcopy(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return frozen | {"prompt": self.prompt if isinstance(self.prompt, str) else None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

@@ -27,7 +27,7 @@ from airflow_llm_provider.dataset.plan import (
 from airflow_llm_provider.dataset.reuse import forget_answers
 from airflow_llm_provider.dataset.schemas import schema_text
 from airflow_llm_provider.dataset.shard_writer import ShardWriter
-from airflow_llm_provider.dataset.shards import SHARD_COLUMNS, shard_arrays
+from airflow_llm_provider.dataset.shards import MESSAGES, SHARD_COLUMNS, shard_arrays
 from airflow_llm_provider.dataset.sizes import row_bytes
 from airflow_llm_provider.dataset.spool import RowStream, Spool
 
@@ -53,7 +53,8 @@ class Draft:
         self._spec = spec
         self._layout = layout
         self._bound = bound
-        self._schema = pa.schema([*source.schema, *SHARD_COLUMNS])
+        self._messages = (MESSAGES,) if callable(spec.prompt) else ()
+        self._schema = pa.schema([*source.schema, *SHARD_COLUMNS, *self._messages])
         self._spool = Spool(self._schema)
         self._weights = Weights()
         self._partitions = PartitionKeys(
@@ -79,7 +80,7 @@ class Draft:
     def _begin_names(self) -> None:
         self._search = DonorSearch(self._layout)
         salt = f"{self._spec.fingerprint}\n{schema_text(self._source.schema)}".encode()
-        self._names = ShardNames(self._source.schema, salt)
+        self._names = ShardNames(pa.schema([*self._source.schema, *self._messages]), salt)
 
     @property
     def tokens(self) -> int:

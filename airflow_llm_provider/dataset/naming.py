@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ShardNames:
     """Names shards while their rows pass by.
 
-    :param schema: schema of the input, whose columns come first in the batches.
+    :param schema: the columns that are the content: the input's, and messages if a function made them.
     :param salt: what else makes a shard what it is.
     """
 
@@ -37,7 +37,7 @@ class ShardNames:
         :param cuts: every shard whose end is known by now, from the first; rows beyond them belong to the next.
         """
         pieces = []
-        content = batch.select(range(len(self._schema)))
+        content = batch.select(self._schema.names)
         start = 0
         while True:
             index = len(self.names)

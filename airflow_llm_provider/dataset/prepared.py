@@ -55,12 +55,14 @@ class PreparedRows:
     :param fingerprints: hash of the request; ``None``: the row is not sent.
     :param statuses: how a row that is not sent ends; ``None`` for the others.
     :param errors: why it is not sent, for the output's error column.
+    :param messages: what a function said to ask, as JSON; ``None``: a template is rendered again when the row is sent.
     """
 
     tokens: Sequence[int]
     fingerprints: Sequence[bytes | None]
     statuses: Sequence[str | None]
     errors: Sequence[str | None]
+    messages: Sequence[str | None] | None = None
 
 
 #: Prepares the rows of one batch, or returns what does the rest of it: that is called in another thread, in the order

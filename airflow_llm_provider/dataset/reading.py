@@ -24,14 +24,14 @@ class Reading:
     """What is read of a source, and how.
 
     :param options: how the files are read.
-    :param prompt: columns that the prompt needs.
+    :param prompt: columns that the prompt needs; ``None``: all, since only a function knows which.
     :param columns: columns that the output carries; ``None``: all.
     :param where: which rows are taken; ``None``: all.
     :param limit: only so many of them, from the first; ``None``: all.
     """
 
     options: ReadOptions
-    prompt: tuple[str, ...]
+    prompt: tuple[str, ...] | None
     columns: tuple[str, ...] | None = None
     where: str | pc.Expression | None = None
     limit: int | None = None
@@ -45,13 +45,14 @@ class Reading:
             url,
             resolver=resolver,
             options=self.options,
-            columns_if_empty=sorted({*self.prompt, *columns_named(self.columns, self.where)}),
+            columns_if_empty=sorted({*(self.prompt or ()), *columns_named(self.columns, self.where)}),
             known=known,
         )
 
     def select(self, source: Rows) -> Selection:
         """Return the rows and columns that are taken of an open source."""
-        return Selection(source, prompt=self.prompt, columns=self.columns, where=self.where, limit=self.limit)
+        prompt = source.schema.names if self.prompt is None else self.prompt
+        return Selection(source, prompt=prompt, columns=self.columns, where=self.where, limit=self.limit)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values.
@@ -70,7 +71,7 @@ class Reading:
         columns = value["columns"]
         return cls(
             options=ReadOptions(**value["options"]),
-            prompt=tuple(value["prompt"]),
+            prompt=None if value["prompt"] is None else tuple(value["prompt"]),
             columns=None if columns is None else tuple(columns),
             where=value["where"],
             limit=value["limit"],

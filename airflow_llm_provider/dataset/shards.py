@@ -30,6 +30,8 @@ SHARD_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("_llm_status", pa.string()),
     pa.field("_llm_error", pa.string()),
 )
+#: Column that a shard has besides when a function made the prompts: its messages, as JSON.
+MESSAGES = pa.field("_llm_messages", pa.string())
 _READ_ROWS = 4096
 _KEY_ROWS = 1 << 16
 
@@ -82,8 +84,12 @@ class ShardFile:
             raise BrokenFileError(
                 f"{storage.uri(name)} is no shard: it lacks {sorted(own - set(schema.names))}"
             )
+        #: Whether the messages of each row are in the shard, as a function made them.
+        self.has_messages = MESSAGES.name in schema.names
         #: Columns of the input, without ours.
-        self.input_schema: pa.Schema = pa.schema([field for field in schema if field.name not in own])
+        self.input_schema: pa.Schema = pa.schema(
+            [field for field in schema if field.name not in own | {MESSAGES.name}]
+        )
         #: Rows of the shard.
         self.rows: int = sum(file.metadata.row_group(group).num_rows for group in self._groups)
 
@@ -120,6 +126,11 @@ class ShardFile:
             return
         yield from iter_rows(self.batches(columns=names), names)
 
+    def messages(self) -> Iterator[str | None]:
+        """Yield the messages of each row, as JSON; ``None``: the row is not sent."""
+        for batch in self._read(_READ_ROWS, [MESSAGES.name]):
+            yield from batch.column(0).to_pylist()
+
     def fingerprints(self) -> pa.ChunkedArray:
         """Read the hash of each row's request, null for a row that is not sent."""
         names = ["_llm_fingerprint"]
@@ -150,7 +161,8 @@ def shard_arrays(prepared: PreparedRows, first_row: int, rows: int) -> list[pa.A
         raise ValueError(f"prepared {[len(column) for column in columns]} values for {rows} rows")
     types = [field.type for field in SHARD_COLUMNS]
     numbers = pa.array(np.arange(first_row, first_row + rows, dtype=np.int64))
-    return [numbers, *(pa.array(values, kind) for values, kind in zip(columns, types[1:], strict=True))]
+    arrays = [numbers, *(pa.array(values, kind) for values, kind in zip(columns, types[1:], strict=True))]
+    return arrays if prepared.messages is None else [*arrays, pa.array(prepared.messages, MESSAGES.type)]
 
 
 def occurrences_of(fingerprints: Iterable[bytes | None]) -> list[int]:

@@ -113,7 +113,7 @@ def reading_of(options: SplitOptions, preparation: RowPreparation) -> Reading:
     """Return what is read of a source, and how."""
     return Reading(
         options=ReadOptions(format=options.format, encoding=options.encoding, delimiter=options.delimiter),
-        prompt=tuple(sorted(preparation.template.columns)),
+        prompt=preparation.columns,
         columns=None if options.columns is None else tuple(options.columns),
         where=options.where,
         limit=options.limit,

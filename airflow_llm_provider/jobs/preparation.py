@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
+import dataclasses
 from typing import TYPE_CHECKING
+
+import orjson
 
 from airflow_llm_provider.answers import AnswerJudge
 from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.rows import rows_of, text_columns
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
 from airflow_llm_provider.engine.status import RowStatus
-from airflow_llm_provider.prompt import PromptTemplate, RequestShape, RowRenderError
+from airflow_llm_provider.prompt import PromptFunction, RequestShape, RowRenderError, prompt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
+    from airflow_llm_provider.prompt import PromptTemplate
     from airflow_llm_provider.spec import CompletionSpec
 
 _EMPTY = "every column that the prompt uses is null or blank"
+_NOTHING = "the prompt's function returned nothing to ask"
 
 
 class RowPreparation:
@@ -29,12 +33,15 @@ class RowPreparation:
     """
 
     def __init__(self, spec: CompletionSpec) -> None:
-        self.template = PromptTemplate(spec)
+        self.template = prompt_of(spec)
         # A schema that cannot be compiled is found here, and not by the first paid answer.
         AnswerJudge(spec)
         self._spec = spec
         self._shape = RequestShape(spec)
-        self._columns = sorted(self.template.columns)
+        #: Columns that the prompt uses; ``None``: it is a function, which gets them all.
+        self.columns = (
+            None if isinstance(self.template, PromptFunction) else tuple(sorted(self.template.columns))
+        )
         self._counter = token_counter(spec.model, spec.encoding)
         self._tokens = ChatTokens(self._counter, spec.output_schema)
 
@@ -48,14 +55,50 @@ class RowPreparation:
 
         :param batch: rows of the source.
         """
-        rendered = self._render_columns(batch) or self._render_rows(batch)
+        if isinstance(self.template, PromptFunction):
+            return self._prepare_by_function(batch, self.template)
+        rendered = self._render_columns(batch, self.template) or self._render_rows(batch, self.template)
         fingerprints = self._shape.fingerprints(self.template.opening, rendered.texts)
-        return partial(self._count, rendered, fingerprints)
 
-    def _render_columns(self, batch: pa.RecordBatch) -> _Rendered | None:
+        def count() -> PreparedRows:
+            counts = self._tokens.count_texts(self.template.opening, rendered.texts)
+            return self._prepared(rendered, fingerprints, counts)
+
+        return count
+
+    def _prepare_by_function(
+        self, batch: pa.RecordBatch, function: PromptFunction
+    ) -> Callable[[], PreparedRows]:
+        rendered = _Rendered(rows=batch.num_rows)
+        conversations: list[list[dict[str, str]]] = []
+        positions: list[int] = []
+        for position, row in enumerate(rows_of(batch, batch.schema.names)):
+            if position == 0:
+                function.check_steady(row)
+            try:
+                messages = function.messages(row)
+            except RowRenderError as error:
+                rendered.set_aside(position, RowStatus.REJECTED, str(error))
+                continue
+            if messages is None:
+                rendered.set_aside(position, RowStatus.EMPTY_INPUT, _NOTHING)
+                continue
+            positions.append(position)
+            rendered.messages[position] = orjson.dumps(messages).decode()
+            conversations.append([*function.opening, *messages])
+        rendered.positions = positions
+        fingerprints = [self._shape.fingerprint(messages) for messages in conversations]
+
+        def count() -> PreparedRows:
+            found = self._prepared(rendered, fingerprints, self._tokens.count(conversations))
+            return dataclasses.replace(found, messages=rendered.messages)
+
+        return count
+
+    def _render_columns(self, batch: pa.RecordBatch, template: PromptTemplate) -> _Rendered | None:
         """Render a plain template over columns of text, the usual case, without a dict per row."""
-        columns = text_columns(batch, self._columns)
-        texts = self.template.texts(columns) if columns else None
+        columns = text_columns(batch, template.columns)
+        texts = template.texts(columns) if columns else None
         if not columns or texts is None:
             return None
         rendered = _Rendered(rows=batch.num_rows)
@@ -74,15 +117,15 @@ class RowPreparation:
             rendered.positions, rendered.texts = range(batch.num_rows), texts
         return rendered
 
-    def _render_rows(self, batch: pa.RecordBatch) -> _Rendered:
+    def _render_rows(self, batch: pa.RecordBatch, template: PromptTemplate) -> _Rendered:
         rendered = _Rendered(rows=batch.num_rows)
         positions: list[int] = []
-        for position, row in enumerate(rows_of(batch, self._columns)):
-            if self.template.is_empty(row):
+        for position, row in enumerate(rows_of(batch, template.columns)):
+            if template.is_empty(row):
                 rendered.set_aside(position, RowStatus.EMPTY_INPUT, _EMPTY)
                 continue
             try:
-                rendered.texts.append(self.template.text(row))
+                rendered.texts.append(template.text(row))
             except RowRenderError as error:
                 rendered.set_aside(position, RowStatus.REJECTED, str(error))
             else:
@@ -90,8 +133,9 @@ class RowPreparation:
         rendered.positions = positions
         return rendered
 
-    def _count(self, rendered: _Rendered, fingerprints: list[bytes]) -> PreparedRows:
-        counts = self._tokens.count_texts(self.template.opening, rendered.texts)
+    def _prepared(
+        self, rendered: _Rendered, fingerprints: list[bytes], counts: Sequence[int]
+    ) -> PreparedRows:
         if len(counts) == rendered.rows and not self._exceeds_window(max(counts, default=0)):
             return PreparedRows(
                 tokens=counts, fingerprints=fingerprints, statuses=rendered.statuses, errors=rendered.errors
@@ -128,6 +172,7 @@ class _Rendered:
         self.texts: list[str] = []
         self.statuses: list[str | None] = [None] * rows
         self.errors: list[str | None] = [None] * rows
+        self.messages: list[str | None] = [None] * rows
 
     def set_aside(self, position: int, status: RowStatus, error: str) -> None:
         """Note a row that will not be sent."""

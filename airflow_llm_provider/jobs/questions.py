@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import orjson
+
 from airflow_llm_provider.engine.call import Outcome, Request
-from airflow_llm_provider.prompt import PromptTemplate, RequestShape
+from airflow_llm_provider.prompt import PromptTemplate, RequestShape, opening_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,15 +40,25 @@ class Questions:
         self.pending = sum(self._open)
 
     def __iter__(self) -> Iterator[Request]:
-        template = PromptTemplate(self._spec)
         shape = RequestShape(self._spec)
         tokens = self._shard.keys.tokens
-        rows = self._shard.iter_rows(sorted(template.columns))
-        for index, row in enumerate(rows):
+        for index, messages in self._conversations():
+            yield Request(
+                index=index,
+                body=shape.body(messages),
+                prompt_tokens=tokens[index],
+                max_output_tokens=self._spec.max_output_tokens,
+            )
+
+    def _conversations(self) -> Iterator[tuple[int, list[dict[str, str]]]]:
+        """Yield the messages of each open row: those that the split kept, else the template's."""
+        if self._shard.has_messages:
+            opening = opening_of(self._spec)
+            for index, kept in enumerate(self._shard.messages()):
+                if self._open[index] and kept is not None:
+                    yield index, [*opening, *orjson.loads(kept)]
+            return
+        template = PromptTemplate(self._spec)
+        for index, row in enumerate(self._shard.iter_rows(sorted(template.columns))):
             if self._open[index]:
-                yield Request(
-                    index=index,
-                    body=shape.body(template.messages(row)),
-                    prompt_tokens=tokens[index],
-                    max_output_tokens=self._spec.max_output_tokens,
-                )
+                yield index, template.messages(row)

@@ -104,6 +104,7 @@ def list_files(
         raise LLMInputError(
             "split_by is 'file', and the source is in memory: leave split_by out, or give files"
         )
+    check_prompt(spec)
     opened = open_files(
         spec, source, destination, options=options, resolver=resolver, pricer=pricer or Pricer()
     )
@@ -138,6 +139,18 @@ def list_files(
         )
         first += files
     return tuple(references)
+
+
+def check_prompt(spec: CompletionSpec) -> None:
+    """Refuse a function for a prompt: what counts the files reads the prompt from storage.
+
+    :raises LLMInputError: naming the ways out.
+    """
+    if callable(spec.prompt):
+        raise LLMInputError(
+            "split_by is 'file' and the prompt is a function, which the tasks that count files do not know: use a template, "
+            "or leave split_by out"
+        )
 
 
 def count_files(

@@ -72,9 +72,12 @@ class PromptTemplate:
 
     def __init__(self, spec: CompletionSpec) -> None:
         environment = prompt_environment()
+        if not isinstance(spec.prompt, str):
+            raise LLMInputError("CompletionSpec.prompt is no template: use prompt_of(spec)")
         tree, self._bindings = parse(environment, spec.prompt)
         self._pairs = tuple(self._bindings.items())
-        self._system = None if spec.system is None else {"role": "system", "content": clean_text(spec.system)}
+        #: The messages before the user's, the same for every row.
+        self.opening = opening_of(spec)
         self._plain = _plain_parts(tree, self._bindings)
         self._render = (
             _plain_renderer(self._plain)
@@ -107,11 +110,6 @@ class PromptTemplate:
         """Say whether every column used is null, NaN or blank, so that there is nothing to ask about."""
         return bool(self._pairs) and all(is_blank(row.get(column)) for _, column in self._pairs)
 
-    @property
-    def opening(self) -> list[dict[str, str]]:
-        """The messages before the user's, the same for every row."""
-        return [] if self._system is None else [self._system]
-
     def messages(self, row: Mapping[str, Any]) -> list[dict[str, str]]:
         """Render the messages for one row: :attr:`opening`, then the user's.
 
@@ -137,6 +135,11 @@ class PromptTemplate:
         pattern = "%s".join(clean_text(part).replace("%", "%%") for part in self._plain.between)
         values = [columns[column] for _, column in self._plain.slots]
         return [pattern % row for row in zip(*values, strict=True)]
+
+
+def opening_of(spec: CompletionSpec) -> list[dict[str, str]]:
+    """Return the messages with which every conversation of a spec begins."""
+    return [] if spec.system is None else [{"role": "system", "content": clean_text(spec.system)}]
 
 
 Renderer = Callable[[Mapping[str, Any]], str]

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Never
 
-from airflow.sdk import Asset, AssetAlias, TaskGroup, XComArg
+from airflow.sdk import TaskGroup, XComArg
 
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.hooks.compat import DOUBLING_BACKOFF, airflow_option
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
-from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 from airflow_llm_provider.operators.split_by_file import DEFAULT_SPLIT_BYTES
-from airflow_llm_provider.prompt import PromptTemplate
+from airflow_llm_provider.prompt import prompt_of
+from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.task_groups.split_tasks import split_tasks
+from airflow_llm_provider.task_groups.surroundings import asset_of, default_retries, pool_of, retry_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from airflow.sdk import Asset, AssetAlias
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_llm_provider.operators.shard import ShardDatasetOperator
     from airflow_llm_provider.operators.split_by_file import ListFilesOperator, PlanShardsOperator
-    from airflow_llm_provider.spec import CompletionSpec
 
-#: How each task is retried unless the DAG says otherwise: an endpoint or a storage that is down for minutes costs no one
-#: their sleep.
-_RETRIES: dict[str, Any] = {
-    "retries": 2,
-    "retry_delay": timedelta(minutes=1),
-    "retry_exponential_backoff": DOUBLING_BACKOFF,
-    "max_retry_delay": timedelta(minutes=10),
-}
 _COMPLETE_ARGUMENTS = (
     "conn_id",
     "conn_ids",
@@ -86,6 +78,7 @@ def llm_map(
     spec: CompletionSpec,
     source: Any,
     destination: Any,
+    prompt: Callable[[dict[str, Any]], Any] | None = None,
     conn_id: str = LLMHook.default_conn_name,
     conn_ids: Mapping[str, int] | Sequence[str] | None = None,
     model: str | None = None,
@@ -139,6 +132,8 @@ def llm_map(
     :param spec: what to ask for every row.
     :param source: file, folder or glob of Parquet, CSV or JSONL; templated, or the output of a task.
     :param destination: folder of the output and of everything kept for resuming; templated, or the output of a task.
+    :param prompt: function of a row that makes its messages, for a spec without a prompt; what ``@task.llm_complete``
+        gives.
     :param conn_id: connection of the model; templated.
     :param conn_ids: several connections instead, whose accounts take turns: a list, or weights by connection id;
         templated.
@@ -197,18 +192,19 @@ def llm_map(
     group = _new_group(group_id, default_args, tooltip)
     with _errors_of(group), group:
         _check(group, unknown)
-        common = {**_default_retries(group), **({} if retries is None else {"retries": retries})}
-        group.asset = _asset(group, asset=asset)
+        spec = arguments["spec"] = _with_prompt(spec, prompt)
+        common = {**default_retries(group), **({} if retries is None else {"retries": retries})}
+        group.asset = asset_of(group, asset=asset)
         parts = split_tasks(arguments, {**common, **(split_kwargs or {})})
         group.list_files, group.count_files, group.split = parts
         # A template that cannot be compiled fails here, an unknown column in the split, which knows the columns.
-        PromptTemplate(spec)
+        prompt_of(spec)
         group.complete = CompleteShardOperator.partial(
             task_id="complete",
             **{
                 **_picked(arguments, _COMPLETE_ARGUMENTS),
-                "pool": _pool(group, pool),
-                **_retry_policy(group),
+                "pool": pool_of(group, pool),
+                **retry_policy(group),
                 **common,
                 **(complete_kwargs or {}),
             },
@@ -226,6 +222,17 @@ def llm_map(
             },
         )
     return group
+
+
+def _with_prompt(spec: CompletionSpec, prompt: Callable[[dict[str, Any]], Any] | None) -> CompletionSpec:
+    if prompt is None or not isinstance(spec, CompletionSpec):
+        return spec
+    if spec.prompt is not None:
+        raise LLMInputError(
+            "the spec has a prompt and there is a function for it: leave one of them out, the spec's prompt= or the "
+            "function"
+        )
+    return dataclasses.replace(spec, prompt=prompt)
 
 
 def _picked(arguments: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -266,35 +273,3 @@ def _check(group: LLMTaskGroup, unknown: Mapping[str, Any]) -> None:
             "it is inside a mapped task group, where Airflow maps no further tasks: call llm_map once for each item in "
             "a Python loop, or give one source that covers all items"
         )
-
-
-def _asset(group: LLMTaskGroup, *, asset: Asset | AssetAlias | str | bool) -> Asset | AssetAlias | None:
-    if isinstance(asset, (Asset, AssetAlias)):
-        return asset
-    if asset is False:
-        return None
-    # A name of our own, and not the destination: two names for one URI would make Airflow deactivate either asset.
-    return Asset(f"{group.dag.dag_id}.{group.group_id}" if asset is True else asset)
-
-
-def _defaults_above(group: LLMTaskGroup) -> dict[str, Any]:
-    return {**group.dag.default_args, **group.default_args}
-
-
-def _default_retries(group: LLMTaskGroup) -> dict[str, Any]:
-    """Return what the DAG and its groups leave open."""
-    return {name: value for name, value in _RETRIES.items() if name not in _defaults_above(group)}
-
-
-def _retry_policy(group: LLMTaskGroup) -> dict[str, Any]:
-    """Return the policy by which a shard is retried when the endpoint said, where Airflow has such policies."""
-    return (
-        {"retry_policy": LLMRetryPolicy()}
-        if RETRY_POLICIES and "retry_policy" not in _defaults_above(group)
-        else {}
-    )
-
-
-def _pool(group: LLMTaskGroup, pool: str | None) -> str:
-    named = pool or _defaults_above(group).get("pool")
-    return named or airflow_option("llm", "default_pool", fallback="default_pool")

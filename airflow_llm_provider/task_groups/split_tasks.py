@@ -56,6 +56,11 @@ def split_tasks(
     split_by = arguments["split_by"]
     if split_by not in (None, "file"):
         raise LLMInputError(f"split_by is {split_by!r}: give 'file' or None")
+    if split_by == "file" and callable(arguments["spec"].prompt):
+        raise LLMInputError(
+            "split_by is 'file' and the prompt is a function, which the tasks that count files do not know: use a template, "
+            "or leave split_by out"
+        )
     own = {name: arguments[name] for name in _SPLIT_ARGUMENTS}
     # Tasks are mapped over what these push: without it there is no job.
     common = {"do_xcom_push": True, **common}

@@ -1,0 +1,1 @@
+"""``@task.llm_complete``: the whole job around a Python function."""

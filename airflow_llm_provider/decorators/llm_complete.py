@@ -1,0 +1,83 @@
+"""``@task.llm_complete``: a Python function of one row makes the prompt, and ``llm_map`` does the rest."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, overload
+
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.task_groups.llm_map import llm_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_llm_provider.task_groups.llm_map import LLMTaskGroup
+
+
+class RowTask:
+    """A function of one row that, called within a DAG, becomes the job that asks the model about every row.
+
+    :param function: from a row to its messages; also reached as :attr:`function`, to be tested without Airflow.
+    :param arguments: of :func:`~airflow_llm_provider.llm_map`.
+    """
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> None:
+        self.function = function
+        self._arguments = arguments
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *rows: Any, **arguments: Any) -> LLMTaskGroup:
+        """Build the job: ``source`` and ``destination``, and whatever else is to differ from the decorator's.
+
+        :raises LLMInputError: on a wrong argument, naming the DAG and the remedy.
+        """
+        if rows:
+            raise LLMInputError(
+                f"{self.function.__name__}() was called with a row: in a DAG it takes the arguments of llm_map, such as "
+                f"source= and destination=; the function itself is {self.function.__name__}.function"
+            )
+        merged = {"group_id": self.function.__name__, **self._arguments, **arguments}
+        missing = [name for name in ("spec", "source", "destination") if name not in merged]
+        if missing:
+            raise LLMInputError(
+                f"@task.llm_complete {self.function.__name__!r} lacks {', '.join(missing)}: give it to the decorator or "
+                "to the call"
+            )
+        return llm_map(prompt=self.function, **merged)
+
+    def override(self, **arguments: Any) -> RowTask:
+        """Return the same function with other arguments, such as ``group_id`` to use it twice in one DAG."""
+        return RowTask(self.function, self._arguments | arguments)
+
+
+@overload
+def llm_complete_task(python_callable: Callable[[dict[str, Any]], Any]) -> RowTask: ...
+
+
+@overload
+def llm_complete_task(**arguments: Any) -> Callable[[Callable[[dict[str, Any]], Any]], RowTask]: ...
+
+
+def llm_complete_task(
+    python_callable: Callable[[dict[str, Any]], Any] | None = None, **arguments: Any
+) -> RowTask | Callable[[Callable[[dict[str, Any]], Any]], RowTask]:
+    """Ask a model about every row of a dataset, with the prompt that a Python function makes of the row.
+
+    ::
+
+        @task.llm_complete(spec=CompletionSpec(model="gpt-4o-mini", output_schema=Ticket), pool="llm")
+        def label(row):
+            return f"Ticket of {row['customer']}: {row['body']}"
+
+
+        label(source="s3://lake/tickets/ds={{ ds }}/*.parquet", destination="s3://lake/labels/ds={{ ds }}")
+
+    The call returns what :func:`~airflow_llm_provider.llm_map` returns: the task group ``label`` with its handles.
+
+    :param python_callable: the function, when the decorator is used without arguments.
+    :param arguments: of :func:`~airflow_llm_provider.llm_map`; its ``spec`` has no prompt. The group's id is the
+        function's name unless given.
+    """
+    if python_callable is not None:
+        return RowTask(python_callable, arguments)
+    return lambda function: RowTask(function, arguments)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_llm_provider import CompletionSpec
+from airflow_llm_provider.decorators.llm_complete import llm_complete_task
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.task_groups.llm_map import LLMTaskGroup
+
+SPEC = CompletionSpec(model="gpt-4o-mini", max_output_tokens=8)
+PLACES = {"source": "/in/*.parquet", "destination": "/out/{{ ds }}"}
+
+
+def ask(row: dict[str, Any]) -> str:
+    """Say what to ask about a ticket."""
+    return f"Ticket: {row['text']}"
+
+
+@pytest.fixture
+def dag() -> Any:
+    with DAG("tickets", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        yield dag
+
+
+class TestDecorator:
+    def test_airflow_knows_it(self) -> None:
+        assert task.llm_complete is llm_complete_task
+
+    def test_calling_the_function_builds_the_job(self, dag: DAG) -> None:
+        label = task.llm_complete(spec=SPEC, concurrency=4)(ask)
+        group = label(**PLACES)
+        assert isinstance(group, LLMTaskGroup)
+        assert set(dag.task_ids) == {"ask.split", "ask.complete", "ask.merge"}
+        assert group.split.spec.prompt is ask
+        assert group.split.destination == "/out/{{ ds }}"
+
+    def test_the_call_has_the_last_word(self, dag: DAG) -> None:
+        label = task.llm_complete(spec=SPEC, group_id="label", shard_tokens=10, **PLACES)(ask)
+        assert label(shard_tokens=20).split.shard_tokens == 20
+        assert label.override(group_id="again")().group_id == "again"
+
+    def test_takes_outputs_of_tasks_and_gives_them(self, dag: DAG) -> None:
+        @task
+        def collect() -> str:
+            return "/in"
+
+        @task
+        def report(summary: dict[str, Any]) -> None: ...
+
+        label = task.llm_complete(spec=SPEC)(ask)(source=collect(), destination="/out")
+        report(label.output)
+        assert dag.get_task("ask.split").upstream_task_ids == {"collect"}
+        assert dag.get_task("report").upstream_task_ids == {"ask.merge"}
+
+    def test_the_function_is_tested_without_airflow(self) -> None:
+        decorated = task.llm_complete(spec=SPEC)(ask)
+        assert decorated.function({"text": "a"}) == "Ticket: a"
+        assert decorated.__doc__ == ask.__doc__
+
+    def test_without_arguments_everything_comes_with_the_call(self, dag: DAG) -> None:
+        assert task.llm_complete(ask)(spec=SPEC, **PLACES).group_id == "ask"
+
+
+class TestMistakes:
+    def test_calling_it_with_a_row_is_explained(self, dag: DAG) -> None:
+        with pytest.raises(LLMInputError, match=r"the function itself is ask\.function"):
+            task.llm_complete(spec=SPEC)(ask)({"text": "a"})
+
+    def test_what_is_missing_is_named(self, dag: DAG) -> None:
+        with pytest.raises(LLMInputError, match="'ask' lacks spec, destination"):
+            task.llm_complete(ask)(source="/in")
+
+    def test_two_prompts_are_refused(self, dag: DAG) -> None:
+        both = CompletionSpec(model="m", prompt="{{ a }}")
+        with pytest.raises(LLMInputError, match="DAG 'tickets', llm_map 'ask': the spec has a prompt"):
+            task.llm_complete(spec=both, **PLACES)(ask)()
+
+    def test_a_function_that_takes_no_row_fails_the_parse_and_names_the_dag(self, dag: DAG) -> None:
+        def nothing() -> str:
+            return "a"
+
+        decorated = task.llm_complete(spec=SPEC, **PLACES)(nothing)
+        with pytest.raises(LLMInputError, match=r"DAG 'tickets', llm_map 'nothing': the prompt nothing\(\)"):
+            decorated()
+
+    def test_arguments_are_those_of_llm_map(self, dag: DAG) -> None:
+        with pytest.raises(LLMInputError, match="did you mean concurrency"):
+            task.llm_complete(spec=SPEC, concurency=4, **PLACES)(ask)()
+
+    def test_outside_of_a_dag_is_refused(self) -> None:
+        with pytest.raises(LLMInputError, match="call it inside"):
+            task.llm_complete(spec=SPEC, **PLACES)(ask)()
