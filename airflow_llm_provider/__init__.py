@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.hooks.llm import LLMHook
     from airflow_llm_provider.jobs import run_dataset
     from airflow_llm_provider.operators.complete import CompleteShardOperator
+    from airflow_llm_provider.operators.dataset import CompleteDatasetOperator
     from airflow_llm_provider.operators.merge import MergeShardsOperator
     from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
     from airflow_llm_provider.operators.shard import ShardDatasetOperator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompleteDatasetOperator",
     "CompleteShardOperator",
     "CompletionSpec",
     "CountFilesOperator",
@@ -42,6 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CompleteDatasetOperator": "operators.dataset",
     "CompleteShardOperator": "operators.complete",
     "CompletionSpec": "spec",
     "CountFilesOperator": "operators.split_by_file",

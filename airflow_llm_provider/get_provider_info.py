@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _INTEGRATION,
                 "python-modules": [
                     "airflow_llm_provider.operators.complete",
+                    "airflow_llm_provider.operators.dataset",
                     "airflow_llm_provider.operators.merge",
                     "airflow_llm_provider.operators.shard",
                     "airflow_llm_provider.operators.split_by_file",

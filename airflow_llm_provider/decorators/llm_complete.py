@@ -6,10 +6,13 @@ import functools
 from typing import TYPE_CHECKING, Any, overload
 
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.task_groups.llm_map import llm_map
+from airflow_llm_provider.operators.dataset import CompleteDatasetOperator
+from airflow_llm_provider.task_groups.llm_map import llm_map, with_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow.sdk.definitions.mappedoperator import MappedOperator, OperatorPartial
 
     from airflow_llm_provider.task_groups.llm_map import LLMTaskGroup
 
@@ -44,6 +47,27 @@ class RowTask:
                 "to the call"
             )
         return llm_map(prompt=self.function, **merged)
+
+    def partial(self, **arguments: Any) -> OperatorPartial:
+        """Prepare the same job in one task, to be mapped: ``label.partial(pool="llm").expand_kwargs([...])``.
+
+        :param arguments: of :class:`~airflow_llm_provider.CompleteDatasetOperator`.
+        :raises LLMInputError: on a wrong argument.
+        """
+        merged = {**self._arguments, **arguments}
+        task_id = merged.pop("group_id", self.function.__name__)
+        spec = merged.pop("spec", None)
+        if spec is None:
+            raise LLMInputError(
+                f"@task.llm_complete {self.function.__name__!r} lacks spec: give it to the decorator"
+            )
+        return CompleteDatasetOperator.partial(
+            task_id=task_id, spec=with_prompt(spec, self.function), **merged
+        )
+
+    def expand(self, **mapped: Any) -> MappedOperator:
+        """Do the job once for each item, each in one task: ``label.expand(source=[...], destination=[...])``."""
+        return self.partial().expand(**mapped)
 
     def override(self, **arguments: Any) -> RowTask:
         """Return the same function with other arguments, such as ``group_id`` to use it twice in one DAG."""

@@ -9,6 +9,7 @@ from airflow_llm_provider.jobs.estimate import Estimate, SplitResult
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import CompleteOptions, SplitOptions
 from airflow_llm_provider.jobs.shard_run import ShardRun
+from airflow_llm_provider.jobs.shard_series import ShardSeries
 from airflow_llm_provider.jobs.split import split
 from airflow_llm_provider.jobs.split_by_file import count_files, list_files, plan_shards
 from airflow_llm_provider.jobs.threshold import check_run
@@ -19,6 +20,7 @@ __all__ = [
     "Estimate",
     "OpenAccounts",
     "ShardRun",
+    "ShardSeries",
     "SplitOptions",
     "SplitResult",
     "check_run",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: Requests in flight of one shard, unless the DAG says otherwise.
 DEFAULT_CONCURRENCY = 16
 #: Arguments that are options of the job under the same name.
-_OPTIONS = frozenset(
+OPTIONS = frozenset(
     {
         "adaptive",
         "concurrency",
@@ -230,9 +230,9 @@ class CompleteShardOperator(BaseOperator):
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
         from airflow_llm_provider.dataset.layout import PLANS  # noqa: PLC0415 -- as above
 
-        _quiet_chatty_loggers()
+        quiet_chatty_loggers()
         arguments = read_all(self._READERS, vars(self))
-        options = {name: value for name, value in arguments.items() if name in _OPTIONS}
+        options = {name: value for name, value in arguments.items() if name in OPTIONS}
         return jobs.ShardRun(
             reference,
             accounts=[hook.get_account(weight=weight) for hook, weight in hooks_of(arguments).items()],
@@ -262,7 +262,7 @@ class CompleteShardOperator(BaseOperator):
             self.log.warning("The shard's state could not be pushed to XCom: %s", error)
 
 
-def _quiet_chatty_loggers() -> None:
+def quiet_chatty_loggers() -> None:
     """Keep a task's log readable, unless somebody has set these levels on purpose."""
     for name in _CHATTY_LOGGERS:
         logger = logging.getLogger(name)

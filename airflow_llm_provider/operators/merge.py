@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowSkipException
@@ -20,6 +20,7 @@ from airflow_llm_provider.operators.arguments import (
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.links import RunPageLink
+from airflow_llm_provider.operators.outlets import emit_events
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.xcom import SUMMARY_KEY
 
@@ -96,9 +97,8 @@ class MergeShardsOperator(BaseOperator):
             )
         with no_hopeless_retries():
             summary = self._merge(context)
-        result = summary.to_json()
-        self._emit_events(context, summary.destination, result)
-        return result
+        emit_events(self, context, summary)
+        return summary.to_json()
 
     def _merge(self, context: Context) -> RunSummary:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
@@ -136,11 +136,3 @@ class MergeShardsOperator(BaseOperator):
                 len(items),
             )
         return states
-
-    def _emit_events(self, context: Context, destination: str, extra: dict[str, Any]) -> None:
-        events = context["outlet_events"]
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                events[outlet].extra = extra
-            elif isinstance(outlet, AssetAlias):
-                events[outlet].add(Asset(uri=destination), extra=extra)

@@ -201,14 +201,17 @@ class ShardDatasetOperator(BaseOperator):
         """The plan's URI, for :class:`~airflow_llm_provider.operators.merge.MergeShardsOperator`."""
         return XComArg(self, key=PLAN_KEY)
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:
+    def execute(self, context: Context) -> Any:
         """Split the dataset and return the references of its shards; none after a dry run."""
         with no_hopeless_retries():
             result = self._split(read_all(self._READERS, vars(self)), claimant_of(context))
+        self._push_plan(context, result)
+        return [reference.to_json() for reference in result.references]
+
+    def _push_plan(self, context: Context, result: SplitResult) -> None:
         if self.do_xcom_push:
             context["ti"].xcom_push(ESTIMATE_KEY, result.estimate.to_json())
             context["ti"].xcom_push(PLAN_KEY, result.plan_uri or NO_PLAN)
-        return [reference.to_json() for reference in result.references]
 
     def _check(self) -> None:
         if not isinstance(self.spec, CompletionSpec):
@@ -242,6 +245,15 @@ class ShardDatasetOperator(BaseOperator):
         check_fallback(arguments["fallback_model"], spec.model)
         return spec
 
+    def _shard_bound(self, asked: int | None) -> dict[str, Any]:
+        """Return how many shards there may be: no more than Airflow maps."""
+        allowed = as_count(
+            "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
+        )
+        if asked is None or asked > allowed:
+            return {"max_shards": allowed, "max_shards_from": "core.max_map_length"}
+        return {}
+
     def _pricer(self, arguments: Mapping[str, Any], spec: CompletionSpec) -> Pricer:
         """Return the prices at the connection's endpoint, which also finds a wrong connection or limit early."""
         pricers = pricers_of({})
@@ -260,15 +272,5 @@ class ShardDatasetOperator(BaseOperator):
 
         # The cap was checked, at the prices of every connection.
         names = {f.name for f in dataclasses.fields(jobs.SplitOptions)} - {"max_cost_usd"}
-        allowed = as_count(
-            "core.max_map_length", airflow_option("core", "max_map_length", fallback=_MAX_MAP_LENGTH)
-        )
-        asked = arguments["max_shards"]
-        bound = (
-            {"max_shards": allowed, "max_shards_from": "core.max_map_length"}
-            if asked is None or asked > allowed
-            else {"max_shards": asked}
-        )
-        return jobs.SplitOptions(
-            **{name: value for name, value in arguments.items() if name in names} | bound
-        )
+        options = {name: value for name, value in arguments.items() if name in names}
+        return jobs.SplitOptions(**options | self._shard_bound(arguments["max_shards"]))

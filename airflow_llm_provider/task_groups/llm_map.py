@@ -192,7 +192,7 @@ def llm_map(
     group = _new_group(group_id, default_args, tooltip)
     with _errors_of(group), group:
         _check(group, unknown)
-        spec = arguments["spec"] = _with_prompt(spec, prompt)
+        spec = arguments["spec"] = with_prompt(spec, prompt)
         common = {**default_retries(group), **({} if retries is None else {"retries": retries})}
         group.asset = asset_of(group, asset=asset)
         parts = split_tasks(arguments, {**common, **(split_kwargs or {})})
@@ -224,7 +224,11 @@ def llm_map(
     return group
 
 
-def _with_prompt(spec: CompletionSpec, prompt: Callable[[dict[str, Any]], Any] | None) -> CompletionSpec:
+def with_prompt(spec: CompletionSpec, prompt: Callable[[dict[str, Any]], Any] | None) -> CompletionSpec:
+    """Return a spec without a prompt with a function for one.
+
+    :raises LLMInputError: when it has a prompt.
+    """
     if prompt is None or not isinstance(spec, CompletionSpec):
         return spec
     if spec.prompt is not None:
@@ -270,6 +274,7 @@ def _check(group: LLMTaskGroup, unknown: Mapping[str, Any]) -> None:
         raise LLMInputError(f"there is no argument {name}: {advice}")
     if any(True for _ in group.iter_mapped_task_groups()):
         raise LLMInputError(
-            "it is inside a mapped task group, where Airflow maps no further tasks: call llm_map once for each item in "
-            "a Python loop, or give one source that covers all items"
+            "it is inside a mapped task group, where Airflow maps no further tasks: use CompleteDatasetOperator, which "
+            "does the job in one task, call llm_map once for each item in a Python loop, or give one source that covers all "
+            "items"
         )

@@ -1,0 +1,190 @@
+"""The whole job in one task: for mapped task groups, and to be mapped over sources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from airflow_llm_provider.hooks.compat import AirflowSkipException
+from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.operators.accounts import hooks_of
+from airflow_llm_provider.operators.arguments import as_count, check_known, read_all
+from airflow_llm_provider.operators.complete import (
+    DEFAULT_CONCURRENCY,
+    OPTIONS,
+    CompleteShardOperator,
+    quiet_chatty_loggers,
+)
+from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.outlets import emit_events
+from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.shard import ShardDatasetOperator
+from airflow_llm_provider.operators.waiting import coming_back_later
+from airflow_llm_provider.xcom import SHARD_STATE_KEY, SUMMARY_KEY
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+    from airflow_llm_provider.jobs import CompleteOptions, ShardSeries, SplitResult
+    from airflow_llm_provider.jobs.claim import Claimant
+    from airflow_llm_provider.xcom import RunSummary
+
+#: Shows in the grid which source an instance has, in place of its index.
+MAP_INDEX_TEMPLATE = "{{ task.source }}"
+
+
+class CompleteDatasetOperator(ShardDatasetOperator):
+    """Split a dataset, ask the model about every row and merge, in one task; return the run's summary.
+
+    :func:`~airflow_llm_provider.llm_map` spreads one dataset over many tasks and is the usual choice. This is for where
+    Airflow maps no further tasks, inside a mapped task group, and for many datasets of one shape:
+    ``CompleteDatasetOperator.partial(task_id=..., ...).expand(source=[...])``; each needs a destination of its own.
+
+    The shards are asked one after the other with one client. What was answered is kept as with ``llm_map``: a retry, a
+    cleared task or a killed worker asks only for rows without an answer. After a dry run the task skips itself.
+
+    ``pool_slots`` is ``concurrency`` unless set: a pool slot is one request in flight. Every asset among ``outlets`` gets
+    an event whose extra is the summary.
+
+    :param merge_threshold: share of all rows without an answer above which the task fails, the output written; ``None``:
+        no bound. ``failure_threshold`` is that of each shard, checked before the next is begun.
+
+    Every other parameter is one of :class:`~airflow_llm_provider.operators.shard.ShardDatasetOperator` or
+    :class:`~airflow_llm_provider.operators.complete.CompleteShardOperator`.
+    """
+
+    template_fields: Sequence[str] = (
+        *ShardDatasetOperator.template_fields,
+        "max_tokens_total",
+        "deduplicate",
+    )
+    ui_color = "#e6f4ea"
+
+    _READERS: ClassVar[Mapping[str, Any]] = {
+        **{name: read for name, read in CompleteShardOperator._READERS.items() if name in OPTIONS},  # noqa: SLF001
+        **ShardDatasetOperator._READERS,  # noqa: SLF001
+        "merge_threshold": CompleteShardOperator._READERS["failure_threshold"],  # noqa: SLF001
+    }
+
+    def __init__(
+        self,
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        timeout: float = 60.0,
+        max_attempts: int = 5,
+        max_output_attempts: int = 1,
+        failure_threshold: float | None = None,
+        merge_threshold: float | None = None,
+        progress_interval: float = 10.0,
+        max_tokens_total: int | str | None = None,
+        deduplicate: bool | str | None = None,
+        adaptive: bool | None = None,
+        max_outage: float | None = 300.0,
+        max_limit_wait: float | None = 300.0,
+        max_same_rejections: int | None = 10,
+        **kwargs: Any,
+    ) -> None:
+        self.concurrency = concurrency
+        self.timeout = timeout
+        self.max_attempts = max_attempts
+        self.max_output_attempts = max_output_attempts
+        self.failure_threshold = failure_threshold
+        self.merge_threshold = merge_threshold
+        self.progress_interval = progress_interval
+        self.max_tokens_total = max_tokens_total
+        self.deduplicate = deduplicate
+        self.adaptive = adaptive
+        self.max_outage = max_outage
+        self.max_limit_wait = max_limit_wait
+        self.max_same_rejections = max_same_rejections
+        self._series: ShardSeries | None = None
+        self._kill_reason: str | None = None
+        kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
+        super().__init__(**kwargs)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`.
+
+        The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
+        """
+        known = {name: value for name, value in kwargs.items() if name in cls._READERS}
+        check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
+        kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
+        kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
+        return super().partial(**kwargs)
+
+    def execute(self, context: Context) -> Any:
+        """Do all three steps and return the run's summary."""
+        with no_hopeless_retries(), coming_back_later(context, cast("logging.Logger", self.log)):
+            arguments = read_all(self._READERS, vars(self))
+            claimant = claimant_of(context)
+            result = self._split(arguments, claimant)
+            self._push_plan(context, result)
+            if result.plan_uri is None:
+                raise AirflowSkipException("This was a dry run: nothing was written and nothing was sent")
+            summary = self._complete_and_merge(context, arguments, result, claimant)
+        emit_events(self, context, summary)
+        return summary.to_json()
+
+    def on_kill(self) -> None:
+        """Stop asking; answers received so far are kept. Called from a signal handler."""
+        self._kill_reason = "Airflow ended the task"
+        if self._series is not None:
+            self._series.stop(self._kill_reason)
+
+    def _shard_bound(self, asked: int | None) -> dict[str, Any]:  # noqa: ARG002 -- as asked
+        """Leave the number of shards as it was asked for: none of them is a task."""
+        return {}
+
+    def _complete_and_merge(
+        self, context: Context, arguments: Mapping[str, Any], result: SplitResult, claimant: Claimant
+    ) -> RunSummary:
+        from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
+
+        resolver = storage_resolver(arguments["storage_conn_id"])
+        log = cast("logging.Logger", self.log)
+        quiet_chatty_loggers()
+        self._series = series = jobs.ShardSeries(
+            result.references,
+            accounts=[hook.get_account(weight=weight) for hook, weight in hooks_of(arguments).items()],
+            options=_options(jobs.CompleteOptions, arguments),
+            destination=arguments["destination"],
+            resolver=resolver,
+            claimant=claimant,
+            log=log,
+        )
+        if self._kill_reason is not None:
+            series.stop(self._kill_reason)
+        try:
+            states = series.run()
+        finally:
+            self._push_state(context, series)
+        summary = jobs.merge(
+            str(result.plan_uri),
+            states=[state.to_json() for state in states],
+            resolver=resolver,
+            claimant=claimant,
+            log=log,
+        )
+        if self.do_xcom_push:
+            context["ti"].xcom_push(SUMMARY_KEY, summary.to_json())
+        jobs.check_run(summary, arguments["merge_threshold"])
+        return summary
+
+    def _push_state(self, context: Context, series: ShardSeries) -> None:
+        """Leave the state of the shard that was asked last; how it ended matters more than failing to do so."""
+        state = series.state
+        if not self.do_xcom_push or state is None:
+            return
+        try:
+            context["ti"].xcom_push(SHARD_STATE_KEY, state.to_json())
+        except Exception as error:  # noqa: BLE001 -- a cleared task may push no more, in whatever way it is told
+            self.log.warning("The shard's state could not be pushed to XCom: %s", error)
+
+
+def _options(cls: type[CompleteOptions], arguments: Mapping[str, Any]) -> CompleteOptions:
+    return cls(**{name: value for name, value in arguments.items() if name in OPTIONS})
