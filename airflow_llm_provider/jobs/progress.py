@@ -125,17 +125,21 @@ class ProgressLog:
         asked = self._succeeded + self._failed
         done = asked + self._settled
         left = self._rows - done
-        eta = "?" if not asked else _duration(left * seconds / asked)
+        # Before the first answer nobody knows how fast it goes.
+        pace = (
+            f", {self._tokens / seconds:.0f} tokens/s, {_duration(left * seconds / asked)} left"
+            if asked
+            else ""
+        )
         self._log.info(
-            "%s: %s of %s rows done (%s ok, %s without an answer, %s reused), %.0f tokens/s, %s left%s",
+            "%s: %s of %s rows done (%s ok, %s without an answer, %s reused)%s%s",
             self._label,
             f"{done:,}",
             f"{self._rows:,}",
             f"{self._succeeded:,}",
             f"{self._failed:,}",
             f"{self._reused:,}",
-            self._tokens / seconds,
-            eta,
+            pace,
             ", held back by the account's limits or an endpoint that does not answer" if waiting else "",
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from airflow_llm_provider.local.errors import StartError
-from airflow_llm_provider.local.services import ServiceSet, free_port
+from airflow_llm_provider.local.services import ServiceSet, free_port, kept_port
 from airflow_llm_provider.local.supervisor import Plan
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class ModelServer:
         self._slots = slots
         self._context = context
         self._keep = keep
-        self._port = free_port()
+        self._port_file = home.absolute() / "port"
+        self._port = kept_port(self._port_file)
 
     def __enter__(self) -> Self:
         self.start()
@@ -97,6 +98,8 @@ class ModelServer:
                 raise
             else:
                 break
+        # The next start takes the same, so that what was pointed at this server finds it again.
+        self._port_file.write_text(str(self._port), encoding="utf-8")
         return self
 
     def stop(self) -> None:

@@ -183,6 +183,21 @@ def free_port() -> int:
     return port
 
 
+def kept_port(file: Path) -> int:
+    """Return the port that a file names if nothing listens on it, else any that is free.
+
+    :param file: written when the port is taken; it may be missing.
+    """
+    try:
+        port = int(file.read_text(encoding="utf-8"))
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, ValueError, OverflowError):
+        return free_port()
+    return port
+
+
 def _grace(folder: Path) -> float:
     try:
         plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))

@@ -46,11 +46,11 @@ def bring_up(home: Home, dags: Path, given: ModelEndpoint | None) -> None:
         tell_status(home)
         return
     home.create(empty=False)
-    say("Starting …")
     server = None if given else ModelServer(home.model, keep=True)
     with ExitStack() as started:
         if server is not None:
             started.callback(server.stop)
+            say("Starting the model …")
         endpoint = given or _serve(server)
         airflow = LocalAirflow(
             home.airflow,
@@ -61,7 +61,11 @@ def bring_up(home: Home, dags: Path, given: ModelEndpoint | None) -> None:
             keep=True,
         )
         started.callback(airflow.stop)
+        say(
+            "Starting Airflow: API server, scheduler, DAG processor, triggerer. This takes most of a minute …"
+        )
         airflow.start()
+        say("Adding the connection, the pool and sample tickets; waiting for the DAGs to be read …")
         write_sample_tickets(home.data / "tickets")
         with airflow.client() as client:
             prepare_airflow(client, endpoint)

@@ -15,6 +15,7 @@ from airflow_llm_provider.operators.complete import (
     quiet_chatty_loggers,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
 from airflow_llm_provider.operators.outlets import emit_events
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.shard import ShardDatasetOperator
@@ -49,6 +50,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
     ``pool_slots`` is ``concurrency`` unless set: a pool slot is one request in flight. Every asset among ``outlets`` gets
     an event whose extra is the summary.
 
+    :param keep_days: days after which plans, shards and answers that no run has used are deleted; ``None``: never.
     :param merge_threshold: share of all rows without an answer above which the task fails, the output written; ``None``:
         no bound. ``failure_threshold`` is that of each shard, checked before the next is begun.
 
@@ -66,7 +68,8 @@ class CompleteDatasetOperator(ShardDatasetOperator):
     _READERS: ClassVar[Mapping[str, Any]] = {
         **{name: read for name, read in CompleteShardOperator._READERS.items() if name in OPTIONS},  # noqa: SLF001
         **ShardDatasetOperator._READERS,  # noqa: SLF001
-        "merge_threshold": CompleteShardOperator._READERS["failure_threshold"],  # noqa: SLF001
+        "keep_days": MergeShardsOperator._READERS["keep_days"],  # noqa: SLF001
+        "merge_threshold": MergeShardsOperator._READERS["failure_threshold"],  # noqa: SLF001
     }
 
     def __init__(
@@ -78,6 +81,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         max_output_attempts: int = 1,
         failure_threshold: float | None = None,
         merge_threshold: float | None = None,
+        keep_days: int | None = DEFAULT_KEEP_DAYS,
         progress_interval: float = 10.0,
         max_tokens_total: int | str | None = None,
         deduplicate: bool | str | None = None,
@@ -93,6 +97,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         self.max_output_attempts = max_output_attempts
         self.failure_threshold = failure_threshold
         self.merge_threshold = merge_threshold
+        self.keep_days = keep_days
         self.progress_interval = progress_interval
         self.max_tokens_total = max_tokens_total
         self.deduplicate = deduplicate
@@ -166,6 +171,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         summary = jobs.merge(
             str(result.plan_uri),
             states=[state.to_json() for state in states],
+            keep_days=arguments["keep_days"],
             resolver=resolver,
             claimant=claimant,
             log=log,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.xcom import RunSummary
 
 #: What a plan renders to when there is none: a dry run, or a split that was skipped.

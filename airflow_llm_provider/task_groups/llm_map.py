@@ -19,6 +19,7 @@ from airflow_llm_provider.prompt import prompt_of
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.task_groups.split_tasks import split_tasks
 from airflow_llm_provider.task_groups.surroundings import asset_of, default_retries, pool_of, retry_policy
+from airflow_llm_provider.task_groups.task_docs import DOCS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,6 +203,7 @@ def llm_map(
         group.complete = CompleteShardOperator.partial(
             task_id="complete",
             **{
+                "doc_md": DOCS["complete"],
                 **_picked(arguments, _COMPLETE_ARGUMENTS),
                 "pool": pool_of(group, pool),
                 **retry_policy(group),
@@ -215,6 +217,7 @@ def llm_map(
             states=XComArg(group.complete),
             outlets=[] if group.asset is None else [group.asset],
             **{
+                "doc_md": DOCS["merge"],
                 "storage_conn_id": storage_conn_id,
                 "keep_days": keep_days,
                 **common,

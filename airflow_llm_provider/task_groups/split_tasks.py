@@ -11,6 +11,7 @@ from airflow_llm_provider.operators.split_by_file import (
     ListFilesOperator,
     PlanShardsOperator,
 )
+from airflow_llm_provider.task_groups.task_docs import DOCS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,18 +66,22 @@ def split_tasks(
     # Tasks are mapped over what these push: without it there is no job.
     common = {"do_xcom_push": True, **common}
     if split_by is None:
-        return None, None, ShardDatasetOperator(task_id="split", **{**own, **common})
-    listing = ListFilesOperator(task_id="list", split_bytes=arguments["split_bytes"], **{**own, **common})
+        return None, None, ShardDatasetOperator(task_id="split", **{"doc_md": DOCS["split"], **own, **common})
+    listing = ListFilesOperator(
+        task_id="list",
+        split_bytes=arguments["split_bytes"],
+        **{"doc_md": DOCS["list"], **own, **common},
+    )
     count = CountFilesOperator.partial(
         task_id="count",
         destination=arguments["destination"],
         storage_conn_id=arguments["storage_conn_id"],
-        **common,
+        **{"doc_md": DOCS["count"], **common},
     ).expand(files=listing.output)
     plan = PlanShardsOperator(
         task_id="plan",
         listing=listing.listing,
-        **{**{name: arguments[name] for name in _PLAN_ARGUMENTS}, **common},
+        **{"doc_md": DOCS["plan"], **{name: arguments[name] for name in _PLAN_ARGUMENTS}, **common},
     )
     count >> plan
     return listing, count, plan
