@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 SMOLLM2 := 0.1.2
+# Empty: `make constraints UPGRADE=` pins what is new and leaves the rest as it is.
+UPGRADE ?= --upgrade
 
 .PHONY: help browser install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
 
@@ -65,7 +67,7 @@ TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed browser
-	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/hooks tests/system --ignore tests/system/test_demo.py \
+	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
 		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
@@ -82,13 +84,13 @@ soak: install
 
 # Newest versions of everything, for every supported Python; no URLs.
 constraints: install
-	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --upgrade \
+	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 $(UPGRADE) \
 		--all-extras --group dev --no-header --no-annotate --no-emit-index-url --output-file constraints.txt
 
 # The oldest versions of what pyproject.toml names, the newest of what these need; the tools of the tests as above.
 constraints-oldest: install
 	echo 'apache-airflow==$(OLDEST_AIRFLOW)' > $(VENV)/oldest.txt
 	grep -E '^($(TEST_TOOLS))==' constraints.txt >> $(VENV)/oldest.txt
-	$(BIN)/uv pip compile pyproject.toml --quiet --python-version 3.11 --upgrade --resolution lowest-direct \
+	$(BIN)/uv pip compile pyproject.toml --quiet --python-version 3.11 $(UPGRADE) --resolution lowest-direct \
 		--constraint $(VENV)/oldest.txt --extra offline --extra fast --extra redis --group tests \
 		--no-header --no-annotate --no-emit-index-url --output-file constraints-oldest.txt

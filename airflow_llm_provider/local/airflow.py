@@ -122,7 +122,7 @@ class LocalAirflow:
         # Not the `airflow` script: the interpreter in its first line cannot have a space in its path.
         return [sys.executable, "-m", "airflow", *args]
 
-    def start(self, *, timeout: float = 120.0) -> Self:
+    def start(self, *, timeout: float = 240.0) -> Self:
         """Start Airflow and wait until every component is healthy.
 
         :param timeout: seconds.
