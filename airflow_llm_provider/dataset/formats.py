@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow_llm_provider.dataset.readers.avro import AvroReader
 from airflow_llm_provider.dataset.readers.csv_text import CsvReader
+from airflow_llm_provider.dataset.readers.excel import ExcelReader
 from airflow_llm_provider.dataset.readers.files import Files
 from airflow_llm_provider.dataset.readers.json_lines import JsonLinesReader
+from airflow_llm_provider.dataset.readers.orc import OrcReader
 from airflow_llm_provider.dataset.readers.parquet import ParquetReader
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -28,6 +31,9 @@ _ENDINGS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".xlsx": "excel",
+    ".avro": "avro",
+    ".orc": "orc",
 }
 FORMATS = tuple(dict.fromkeys(_ENDINGS.values()))
 _PACKED = frozenset({"csv", "jsonl"})
@@ -41,11 +47,13 @@ class ReadOptions:
     :param format: one of :data:`FORMATS`; ``None``: by the names of the files.
     :param encoding: encoding of text files without a byte order mark.
     :param delimiter: character between the cells of CSV files; ``None``: a tab in ``.tsv`` files, else a comma.
+    :param sheet: name of the sheet of Excel files; ``None``: the only one that is visible.
     """
 
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
+    sheet: str | None = None
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -85,11 +93,15 @@ def open_reader(
     :raises LLMInputError: when the files cannot be one dataset.
     """
     files = Files(found.fs, found.files, options.encoding)
-    if kind == "parquet":
-        return ParquetReader(files, facts)
-    if kind == "csv":
-        return CsvReader(files, options.delimiter, facts)
-    return JsonLinesReader(files, facts)
+    makers: dict[str, Callable[[], Reader]] = {
+        "parquet": lambda: ParquetReader(files, facts),
+        "csv": lambda: CsvReader(files, options.delimiter, facts),
+        "jsonl": lambda: JsonLinesReader(files, facts),
+        "excel": lambda: ExcelReader(files, options.sheet, facts),
+        "avro": lambda: AvroReader(files, facts),
+        "orc": lambda: OrcReader(files, facts),
+    }
+    return makers[kind]()
 
 
 def format_of(files: tuple[SourceFile, ...], url: str) -> str:

@@ -112,7 +112,12 @@ def _check_given(name: str, value: str) -> None:
 def reading_of(options: SplitOptions, preparation: RowPreparation) -> Reading:
     """Return what is read of a source, and how."""
     return Reading(
-        options=ReadOptions(format=options.format, encoding=options.encoding, delimiter=options.delimiter),
+        options=ReadOptions(
+            format=options.format,
+            encoding=options.encoding,
+            delimiter=options.delimiter,
+            sheet=options.sheet,
+        ),
         prompt=preparation.columns,
         columns=None if options.columns is None else tuple(options.columns),
         where=options.where,

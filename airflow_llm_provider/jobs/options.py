@@ -41,9 +41,10 @@ class SplitOptions:
         are read, but not carried. ``None``: all.
     :param where: which rows are taken: a condition such as ``"lang = 'de' AND score >= 3"``, or from Python a
         ``pyarrow.compute.Expression``. ``None``: all.
-    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the file name.
+    :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the file name.
     :param encoding: text encoding of CSV and JSON lines; a byte-order mark wins over it.
     :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
+    :param sheet: sheet of Excel files; ``None``: the only one that is visible.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers are kept for the whole. ``None``: all rows.
     :param start_over: forget every stored answer of the destination first, and pay again.
     :param dry_run: estimate and write nothing.
@@ -63,6 +64,7 @@ class SplitOptions:
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
+    sheet: str | None = None
     limit: int | None = None
     start_over: bool = False
     dry_run: bool = False

@@ -66,7 +66,7 @@ class ShardDatasetOperator(BaseOperator):
     the estimate under ``estimate``. Every argument but ``spec`` is templated; the prompt never is.
 
     :param spec: what to ask for every row.
-    :param source: file, folder or glob of Parquet, CSV or JSONL: a URL, or a path on the worker.
+    :param source: file, folder or glob of Parquet, CSV, JSONL, Excel, Avro or ORC: a URL, or a path on the worker.
     :param destination: folder of the output and of everything kept for resuming.
     :param conn_id: connection of the model, checked before anything is counted; its prices go into the estimate.
         ``None`` checks nothing.
@@ -82,9 +82,10 @@ class ShardDatasetOperator(BaseOperator):
     :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all.
     :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as a list or
         ``"ds, label"``. ``None``: one folder.
-    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names.
+    :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the files' names.
     :param encoding: encoding of CSV and JSONL.
     :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
+    :param sheet: sheet of Excel files; ``None``: the only one that is visible.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers serve the whole later. ``None``: all rows.
     :param start_over: forget earlier answers of this destination, and pay for all rows again.
     :param dry_run: log the estimate and stop: nothing is written, nothing after this task runs.
@@ -110,6 +111,7 @@ class ShardDatasetOperator(BaseOperator):
         "format",
         "encoding",
         "delimiter",
+        "sheet",
         "limit",
         "start_over",
         "dry_run",
@@ -136,6 +138,7 @@ class ShardDatasetOperator(BaseOperator):
         "format": as_optional_text,
         "encoding": as_text,
         "delimiter": as_delimiter,
+        "sheet": as_optional_text,
         "limit": as_optional_count,
         "start_over": as_flag,
         "dry_run": as_flag,
@@ -163,6 +166,7 @@ class ShardDatasetOperator(BaseOperator):
         format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
         encoding: str = "utf-8",
         delimiter: str | None = None,
+        sheet: str | None = None,
         limit: int | str | None = None,
         start_over: bool | str = False,
         dry_run: bool | str = False,
@@ -188,6 +192,7 @@ class ShardDatasetOperator(BaseOperator):
         self.format = format
         self.encoding = encoding
         self.delimiter = delimiter
+        self.sheet = sheet
         self.limit = limit
         self.start_over = start_over
         # Hides the method that only prints rendered templates, which nothing in Airflow 3 calls.

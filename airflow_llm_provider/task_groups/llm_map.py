@@ -98,6 +98,7 @@ def llm_map(
     format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
     encoding: str = "utf-8",
     delimiter: str | None = None,
+    sheet: str | None = None,
     limit: int | str | None = None,
     timeout: float = 60.0,
     max_attempts: int = 5,
@@ -131,7 +132,7 @@ def llm_map(
 
     :param group_id: id of the task group.
     :param spec: what to ask for every row.
-    :param source: file, folder or glob of Parquet, CSV or JSONL; templated, or the output of a task.
+    :param source: file, folder or glob of Parquet, CSV, JSONL, Excel, Avro or ORC; templated, or the output of a task.
     :param destination: folder of the output and of everything kept for resuming; templated, or the output of a task.
     :param prompt: function of a row that makes its messages, for a spec without a prompt; what ``@task.llm_complete``
         gives.
@@ -155,9 +156,10 @@ def llm_map(
     :param split_by: ``"file"``: the tasks ``list``, ``count`` (one per group of input files) and ``plan`` in place of
         ``split``, so that many workers count a large dataset.
     :param split_bytes: most bytes of the files that one ``count`` counts; templated.
-    :param format: ``parquet``, ``csv`` or ``jsonl``; ``None``: by the files' names; templated.
+    :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the files' names; templated.
     :param encoding: encoding of CSV and JSONL; templated.
     :param delimiter: delimiter of CSV; templated.
+    :param sheet: sheet of Excel files; ``None``: the only one that is visible; templated.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers serve the whole later; templated.
     :param timeout: seconds for one request.
     :param max_attempts: most requests for one row.

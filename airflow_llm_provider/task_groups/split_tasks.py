@@ -36,6 +36,7 @@ _SPLIT_ARGUMENTS = (
     "format",
     "encoding",
     "delimiter",
+    "sheet",
     "limit",
     "start_over",
     "dry_run",

@@ -18,7 +18,7 @@ from airflow_llm_provider.dataset.urls import public_uri, reason
 from airflow_llm_provider.errors import LLMError, LLMInputError, LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fsspec import AbstractFileSystem
 
@@ -73,6 +73,18 @@ class Files:
                 source = file.path if local else stack.enter_context(self._fs.open(file.path, "rb"))
                 parquet = stack.enter_context(pq.ParquetFile(source, **options))
             yield parquet
+
+    @contextmanager
+    def open_orc(self, file: SourceFile, make: Callable[[Any], Any]) -> Iterator[Any]:
+        """Open an ORC file; a local one by its path, which Arrow reads without Python.
+
+        :param make: Arrow's class of ORC files.
+        """
+        with ExitStack() as stack:
+            with self.reading(file):
+                local = isinstance(self._fs, LocalFileSystem)
+                orc = make(file.path if local else stack.enter_context(self._fs.open(file.path, "rb")))
+            yield orc
 
     @contextmanager
     def open_binary(self, file: SourceFile) -> Iterator[io.BufferedReader]:
