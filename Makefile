@@ -67,7 +67,7 @@ TEST_TOOLS := apache-airflow-providers-amazon|boto3|botocore|duckdb|flask|flask-
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed browser
-	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
+	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/plugins tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
 		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt

@@ -17,8 +17,10 @@ from airflow_llm_provider.operators.links import PAGE_PREFIX
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.requests import Request
 
 _FILES = Path(__file__).with_name("page")
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 #: Nothing from elsewhere is loaded or asked, and nobody may frame the page.
 _HEADERS = {
     "Content-Security-Policy": (
@@ -37,27 +39,21 @@ def run_page() -> Starlette:
     """Return the application that serves the page's files and nothing else."""
     # Only the API server serves it; every task that loads plugins would pay for these.
     from starlette.applications import Starlette  # noqa: PLC0415
-    from starlette.middleware import Middleware  # noqa: PLC0415
-    from starlette.routing import Mount  # noqa: PLC0415
-    from starlette.staticfiles import StaticFiles  # noqa: PLC0415
+    from starlette.responses import Response  # noqa: PLC0415
+    from starlette.routing import Route  # noqa: PLC0415
 
-    class WithHeaders:
-        """Adds the headers to every answer."""
+    # Read once and looked up by name: no request ever becomes a path.
+    files = {file.name: file.read_bytes() for file in _FILES.iterdir() if file.suffix in _TYPES}
 
-        def __init__(self, app: Any) -> None:
-            self._app = app
+    async def serve(request: Request) -> Response:
+        name = request.path_params["name"] or "index.html"
+        if name not in files:
+            return Response(
+                "There is no such file.", status_code=404, headers=_HEADERS, media_type="text/plain"
+            )
+        return Response(files[name], headers=_HEADERS, media_type=_TYPES[Path(name).suffix])
 
-        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            async def sending(message: Any) -> None:
-                if message["type"] == "http.response.start":
-                    added = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
-                    message = {**message, "headers": [*message["headers"], *added]}
-                await send(message)
-
-            await self._app(scope, receive, sending)
-
-    files = StaticFiles(directory=_FILES, html=True)
-    return Starlette(routes=[Mount("/", files)], middleware=[Middleware(WithHeaders)])
+    return Starlette(routes=[Route("/{name:path}", serve)])
 
 
 class _Apps:
