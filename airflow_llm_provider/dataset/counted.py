@@ -26,12 +26,14 @@ class CountedShard:
 
     :param shard_id: hash of the spec, the schema and the rows, in order.
     :param tokens: prompt tokens of the rows that will be sent.
+    :param first_row: number of its first row, as in the plan's entry, counted from the first of the group.
     :param groups: row groups of the file that hold its rows, after those of the shard before.
     """
 
     shard_id: str
     rows: int
     tokens: int
+    first_row: int
     groups: int
 
 
@@ -102,7 +104,11 @@ def write_counted(
             writer.flush()
             shards.append(
                 CountedShard(
-                    shard_id=shard_id, rows=cut.rows, tokens=cut.tokens, groups=writer.groups - begun
+                    shard_id=shard_id,
+                    rows=cut.rows,
+                    tokens=cut.tokens,
+                    first_row=draft.first_row(cut),
+                    groups=writer.groups - begun,
                 )
             )
     counted = Counted(

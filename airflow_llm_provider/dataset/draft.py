@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.donors import DonorSearch, Findings
@@ -20,7 +20,6 @@ from airflow_llm_provider.dataset.plan import (
     Plan,
     ShardEntry,
     SplitSettings,
-    package_versions,
     plan_id_of,
     write_plan,
 )
@@ -30,6 +29,8 @@ from airflow_llm_provider.dataset.shard_writer import ShardWriter
 from airflow_llm_provider.dataset.shards import MESSAGES, SHARD_COLUMNS, shard_arrays
 from airflow_llm_provider.dataset.sizes import row_bytes
 from airflow_llm_provider.dataset.spool import RowStream, Spool
+from airflow_llm_provider.dataset.versions import package_versions
+from airflow_llm_provider.dataset.window import SortingWindow, tokens_sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,13 +105,18 @@ class Draft:
 
     def read(self, prepare: Prepare, batch_rows: int) -> None:
         """Read, count and pack the whole source."""
-        packer = Packer(_budget(self.settings))
+        packer = Packer(_budget(self.settings), breaks=self._weights.breaks)
         waiting: deque[Future[None]] = deque()
+        window = SortingWindow() if self.settings.order_by == "tokens" else None
 
         def take(batch: pa.RecordBatch, prepared: PreparedRows | Callable[[], PreparedRows]) -> None:
-            taken, tokens, sizes = self._take(batch, prepared() if callable(prepared) else prepared)
-            packer.add(tokens, sizes)
-            self._name(taken, packer.closed)
+            taken = self._take(batch, prepared() if callable(prepared) else prepared)
+            if window is None:
+                self._keep(taken, packer)
+                return
+            window.add(taken)
+            if window.full:
+                self._end_run(window, packer)
 
         # One thread: batches are taken in their order. This one reads and renders meanwhile.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm-split") as counting:
@@ -121,6 +127,8 @@ class Draft:
                     waiting.popleft().result()
             for last in waiting:
                 last.result()
+        if window is not None:
+            self._end_run(window, packer)
         self._source.check_unchanged()
         self.shards = packer.finish()
         most = self.settings.max_shards
@@ -130,24 +138,32 @@ class Draft:
             self.asked_shards = len(self.shards)
         self._names.finish(self.shards)
 
-    def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> tuple[pa.RecordBatch, Any, Any]:
+    def _end_run(self, window: SortingWindow, packer: Packer) -> None:
+        for batch in window.sorted():
+            self._keep(batch, packer)
+        self._weights.breaks.append(self._weights.rows)
+
+    def _keep(self, batch: pa.RecordBatch, packer: Packer) -> None:
+        """Pack and name rows in the order in which they lie in shards."""
+        tokens, sizes = tokens_sent(batch), row_bytes(batch.select(self._source.schema.names))
+        self._spool.append(batch)
+        self._weights.add(tokens, sizes)
+        packer.add(tokens, sizes)
+        self._name(batch, packer.closed)
+
+    def _take(self, batch: pa.RecordBatch, prepared: PreparedRows) -> pa.RecordBatch:
         if self.settings.partition_by:
             # Too many are found out here, before anything is paid for.
             self._partitions.numbers(batch)
         arrays = shard_arrays(prepared, self.rows, batch.num_rows)
-        sent = np.asarray(arrays[2].is_valid())
-        tokens = np.where(sent, np.asarray(prepared.tokens, dtype=np.int64), 0)
-        sizes = row_bytes(batch)
         taken = pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=self._schema)
-        self._spool.append(taken)
-        self._weights.add(tokens, sizes)
         self.rows += batch.num_rows
-        self.requests += int(sent.sum())
+        self.requests += batch.num_rows - arrays[2].null_count
         if self.requests < self.rows:
             self.rows_by_status.update(str(status) for status in prepared.statuses if status is not None)
         if self.first_error is None and self.requests < self.rows:
             self.first_error = next((error for error in prepared.errors if error is not None), None)
-        return taken, tokens, sizes
+        return taken
 
     def _name(self, batch: pa.RecordBatch, cuts: Sequence[Cut]) -> None:
         fingerprints = batch.column("_llm_fingerprint")
@@ -230,7 +246,8 @@ class Draft:
                 index=index,
                 rows=cut.rows,
                 tokens=cut.tokens,
-                first_row=cut.first_row,
+                first_row=self.first_row(cut),
+                sorted=self.settings.order_by is not None,
                 donors=donors[index],
             )
             for index, (name, cut) in enumerate(zip(names, self.shards, strict=True))
@@ -245,6 +262,14 @@ class Draft:
     def names(self) -> Sequence[str]:
         """Ids of the shards."""
         return self._names.names
+
+    def first_row(self, cut: Cut) -> int:
+        """Return the number of a shard's first row, or of the first row of those that it was sorted with."""
+        runs = self._weights.breaks
+        if self.settings.order_by is None:
+            return cut.first_row
+        run = bisect_right(runs, cut.first_row)
+        return runs[run - 1] if run else 0
 
     def pieces(self) -> Iterator[Iterator[pa.RecordBatch]]:
         """Yield the rows of each shard, in pieces; each must be used up before the next."""

@@ -36,7 +36,7 @@ def check_fit(
     if not settings.enlarge:
         raise LLMInputError(
             f"{rows:,} rows make {shards:,} shards of up to {asked:,} tokens, and {bound} allows "
-            f"{most:,}: set shard_tokens to {fitting} or more, set fit_max_shards=True to let shards grow, or raise "
+            f"{most:,}: set shard_tokens to {fitting} or more, leave fit_max_shards=True to let shards grow, or raise "
             f"{bound}; nothing was written"
         )
 

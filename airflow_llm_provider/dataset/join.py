@@ -14,9 +14,10 @@ from airflow_llm_provider.dataset.donors import DonorSearch, Findings
 from airflow_llm_provider.dataset.fit import check_fit, enlarged
 from airflow_llm_provider.dataset.packing import Budget, Cut, Packer
 from airflow_llm_provider.dataset.partitions import PartitionKeys
-from airflow_llm_provider.dataset.plan import Plan, ShardEntry, package_versions, plan_id_of, write_plan
+from airflow_llm_provider.dataset.plan import Plan, ShardEntry, plan_id_of, write_plan
 from airflow_llm_provider.dataset.reuse import forget_answers
 from airflow_llm_provider.dataset.shards import ShardFile
+from airflow_llm_provider.dataset.versions import package_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +113,11 @@ class Join:
         budget = Budget(tokens=tokens, size=self.settings.max_rows)
         cuts = []
         for group in self._counted:
-            packer = Packer(budget)
+            # Shards of two sorted runs are not put together: the merge holds one run at a time.
+            firsts = [shard.first_row for shard in group.shards]
+            sorted_runs = self.settings.order_by is not None
+            breaks = [n for n in range(1, len(firsts)) if sorted_runs and firsts[n] != firsts[n - 1]]
+            packer = Packer(budget, breaks=breaks)
             packer.add(
                 np.array([shard.tokens for shard in group.shards], dtype=np.int64),
                 np.array([shard.rows for shard in group.shards], dtype=np.int64),
@@ -123,7 +128,7 @@ class Join:
     def _name_all(self) -> tuple[ShardEntry, ...]:
         entries: list[ShardEntry] = []
         names: set[str] = set()
-        first_row = 0
+        begun = 0
         for group, counted in enumerate(self._counted):
             first_group = 0
             for cut in self._cuts[group]:
@@ -137,13 +142,14 @@ class Join:
                         index=len(entries),
                         rows=sum(shard.rows for shard in shards),
                         tokens=sum(shard.tokens for shard in shards),
-                        first_row=first_row,
+                        first_row=begun + shards[0].first_row,
+                        sorted=self.settings.order_by is not None,
                         file=self._listing.name(group),
                         row_groups=(first_group, row_groups),
                     )
                 )
-                first_row += entries[-1].rows
                 first_group += row_groups
+            begun += counted.rows
         return tuple(entries)
 
     @property

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +15,7 @@ from airflow_llm_provider.dataset.columns import OutputColumns
 from airflow_llm_provider.dataset.results import read_results_file
 from airflow_llm_provider.dataset.shards import open_shard
 from airflow_llm_provider.dataset.storage import BrokenFileError
+from airflow_llm_provider.dataset.window import in_order
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMStateError
 
@@ -52,8 +56,22 @@ class MergedRows:
 
         :raises LLMStateError: when a shard is not what the plan says.
         """
-        for entry in self._plan.shards:
-            yield from self._of_shard(entry)
+        if self._plan.settings.order_by is None:
+            for entry in self._plan.shards:
+                yield from self._of_shard(entry)
+            return
+        for _, entries in groupby(self._plan.shards, key=attrgetter("first_row")):
+            yield from self._of_run(list(entries))
+
+    def _of_run(self, entries: list[ShardEntry]) -> list[pa.RecordBatch]:
+        """Return the rows of shards that were cut from one sorted run, back in their order."""
+        batches: list[pa.RecordBatch] = []
+        numbers = []
+        for entry in entries:
+            batches.extend(self._of_shard(entry))
+            with open_shard(self._layout, entry) as shard:
+                numbers.append(shard.row_numbers())
+        return in_order(batches, np.concatenate(numbers))
 
     def _of_shard(self, entry: ShardEntry) -> Iterator[pa.RecordBatch]:
         results = self._results(entry)

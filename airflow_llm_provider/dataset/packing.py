@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 Counts = NDArray[np.int64]
 
@@ -51,11 +53,13 @@ class Packer:
     This gives the fewest shards that keep the order, and never more for a larger budget.
 
     :param most: stop counting beyond so many shards; ``None``: go on.
+    :param breaks: numbers of rows before which a shard ends in any case, rising; may grow meanwhile.
     """
 
-    def __init__(self, budget: Budget, *, most: int | None = None) -> None:
+    def __init__(self, budget: Budget, *, most: int | None = None, breaks: Sequence[int] = ()) -> None:
         self._budget = budget
         self._most = most
+        self._breaks = breaks
         self._closed: list[Cut] = []
         self._first = 0
         self._rows = 0
@@ -97,7 +101,16 @@ class Packer:
             )
         if self._budget.rows is not None:
             end = min(end, start + self._budget.rows - self._rows)
+        if self._breaks:
+            end = min(end, start + self._rows_to_break())
         return max(end, start)
+
+    def _rows_to_break(self) -> int:
+        at = self._first + self._rows
+        after = bisect_right(self._breaks, at)
+        if self._rows and after and self._breaks[after - 1] == at:
+            return 0
+        return self._breaks[after] - at if after < len(self._breaks) else sys.maxsize
 
     def _take(self, start: int, end: int, total_tokens: Counts, total_sizes: Counts) -> None:
         self._rows += end - start
@@ -122,6 +135,8 @@ class Weights:
     def __init__(self) -> None:
         # Without a name, so that nothing is left behind however the process ends.
         self._file: Any = tempfile.SpooledTemporaryFile(max_size=_ROWS_IN_MEMORY * 16)  # noqa: SIM115
+        #: Numbers of rows before which a shard ends in any case.
+        self.breaks: list[int] = []
         self.rows = 0
         self.tokens = 0
         self.size = 0
@@ -150,11 +165,9 @@ class Weights:
         self._file.close()
 
 
-def pack(
-    weights: Iterable[tuple[Counts, Counts]], budget: Budget, *, most: int | None = None
-) -> tuple[Cut, ...] | None:
+def pack(weights: Weights, budget: Budget, *, most: int | None = None) -> tuple[Cut, ...] | None:
     """Pack all rows; ``None`` when they need more than ``most`` shards."""
-    packer = Packer(budget, most=most)
+    packer = Packer(budget, most=most, breaks=weights.breaks)
     for tokens, sizes in weights:
         packer.add(tokens, sizes)
         if packer.overflowed:

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -38,6 +37,7 @@ class SplitSettings:
     :param max_bytes: most bytes of one shard's rows; ``None``: any number.
     :param max_shards: most shards; ``None``: any number.
     :param enlarge: raise ``shard_tokens`` when there would be more than ``max_shards``, instead of failing.
+    :param order_by: ``"tokens"``: rows of like size share shards; ``None``: neighbours do.
     :param partition_by: columns of the output whose values name its folders.
     :param split_by: ``"file"``: every group of input files is cut by itself; ``None``: the rows as one.
     """
@@ -48,6 +48,7 @@ class SplitSettings:
     max_shards: int | None = None
     enlarge: bool = False
     split_by: str | None = None
+    order_by: str | None = None
     partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -71,6 +72,8 @@ class ShardEntry:
     :param first_row: number of its first row in the input, from 0.
     :param donors: older shards of the same destination that hold answers to some of its requests.
     :param file: name of the counted group of input files in which its rows lie; ``None``: in a file of their own.
+    :param sorted: whether its rows were sorted together with neighbours; ``first_row`` is then the first row of all of
+        these, the same for every shard that was cut from them.
     :param row_groups: first of the row groups there that are its rows, and how many.
     """
 
@@ -81,11 +84,16 @@ class ShardEntry:
     first_row: int
     donors: tuple[str, ...] = ()
     file: str | None = None
+    sorted: bool = False
     row_groups: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
         """What a person sees in Airflow's grid."""
+        if self.sorted:
+            # Its rows are no neighbours.
+            rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+            return f"shard {self.index:04d} · {rows} · {_short(self.tokens)} tok"
         last = self.first_row + self.rows - 1
         rows = f"row {last}" if self.rows == 1 else f"rows {self.first_row}-{last}"
         return f"shard {self.index:04d} · {rows} · {_short(self.tokens)} tok"
@@ -275,17 +283,6 @@ def _entry(value: Mapping[str, Any]) -> ShardEntry:
             "row_groups": None if groups is None else (groups[0], groups[1]),
         }
     )
-
-
-def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that make a plan what it is."""
-    versions = {}
-    for package in ("airflow-llm-provider", "pyarrow", "tiktoken"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def _short(tokens: int) -> str:

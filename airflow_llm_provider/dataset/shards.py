@@ -18,6 +18,8 @@ from airflow_llm_provider.errors import LLMStateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from numpy.typing import NDArray
+
     from airflow_llm_provider.dataset.layout import Layout
     from airflow_llm_provider.dataset.plan import ShardEntry
     from airflow_llm_provider.dataset.prepared import PreparedRows
@@ -137,6 +139,12 @@ class ShardFile:
         return pa.chunked_array(
             [batch.column(0) for batch in self._read(_KEY_ROWS, names)], type=SHARD_COLUMNS[2].type
         )
+
+    def row_numbers(self) -> NDArray[np.int64]:
+        """Read the number of each row in the input, or in its group of files."""
+        names = ["_llm_row"]
+        parts = [np.asarray(batch.column(0), dtype=np.int64) for batch in self._read(_KEY_ROWS, names)]
+        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     @cached_property
     def keys(self) -> ShardKeys:

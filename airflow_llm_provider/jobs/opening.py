@@ -146,6 +146,7 @@ def settings_of(options: SplitOptions) -> SplitSettings:
         max_shards=options.max_shards,
         enlarge=options.fit_max_shards,
         split_by=options.split_by,
+        order_by=options.order_by,
         partition_by=tuple(options.partition_by or ()),
     )
 

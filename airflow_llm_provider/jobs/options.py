@@ -32,6 +32,8 @@ class SplitOptions:
     :param max_shards_from: what sets ``max_shards``, as messages name it.
     :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
         an error that names the smallest ``shard_tokens`` that fits.
+    :param order_by: ``"tokens"``: rows of like size share shards, as far as they are at most some hundred thousand rows
+        apart; the output keeps the order of the input. ``None``: neighbours share shards.
     :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as
         ``ds=2026-01-31``. ``None``: one folder.
     :param split_by: ``"file"``: groups of neighbouring input files are counted and cut each by itself, in Airflow by
@@ -55,7 +57,8 @@ class SplitOptions:
     max_rows_per_shard: int | None = None
     max_shards: int | None = None
     max_shards_from: str = "max_shards"
-    fit_max_shards: bool = False
+    fit_max_shards: bool = True
+    order_by: str | None = None
     partition_by: Sequence[str] | None = None
     split_by: str | None = None
     split_bytes: int = SPLIT_BYTES
@@ -73,6 +76,8 @@ class SplitOptions:
     def __post_init__(self) -> None:
         for name in ("shard_tokens", "split_bytes"):
             _check_count(name, getattr(self, name))
+        if self.order_by not in (None, "tokens"):
+            raise LLMInputError(f"order_by is {self.order_by!r}: give 'tokens' or None")
         if self.split_by not in (None, "file"):
             raise LLMInputError(f"split_by is {self.split_by!r}: give 'file' or None")
         for name in ("max_rows_per_shard", "max_shards", "limit"):

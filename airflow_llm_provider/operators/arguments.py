@@ -77,6 +77,16 @@ def as_optional_names(name: str, value: Any) -> list[str] | None:
     return stripped
 
 
+def as_optional_order(name: str, value: Any) -> str | None:
+    """Return the order of rows in shards, or ``None`` for ``None`` and the empty string.
+
+    :raises LLMInputError: naming the argument and its value.
+    """
+    if value in (None, "", "tokens"):
+        return value or None
+    raise LLMInputError(f"{name} is {value!r}: give 'tokens' or None{_hint(value)}")
+
+
 def as_optional_condition(name: str, value: Any) -> str | None:
     """Return a condition that can be read, or ``None`` for ``None`` and the empty string.
 

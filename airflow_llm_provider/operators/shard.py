@@ -28,6 +28,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_count,
     as_optional_dollars,
     as_optional_names,
+    as_optional_order,
     as_optional_text,
     as_optional_weights,
     as_text,
@@ -76,10 +77,12 @@ class ShardDatasetOperator(BaseOperator):
     :param shard_tokens: prompt tokens of one shard; a row above it gets its own.
     :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
     :param max_shards: most shards; never more than ``core.max_map_length``.
-    :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, instead of failing.
+    :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, and say so; ``False``: fail instead.
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
         others. ``None``: all.
     :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all.
+    :param order_by: ``"tokens"``: rows of like size share shards; the output keeps the order of the input. ``None``:
+        neighbours share shards.
     :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as a list or
         ``"ds, label"``. ``None``: one folder.
     :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the files' names.
@@ -107,6 +110,7 @@ class ShardDatasetOperator(BaseOperator):
         "fit_max_shards",
         "columns",
         "where",
+        "order_by",
         "partition_by",
         "format",
         "encoding",
@@ -134,6 +138,7 @@ class ShardDatasetOperator(BaseOperator):
         "fit_max_shards": as_flag,
         "columns": as_optional_names,
         "where": as_optional_condition,
+        "order_by": as_optional_order,
         "partition_by": as_optional_names,
         "format": as_optional_text,
         "encoding": as_text,
@@ -159,9 +164,10 @@ class ShardDatasetOperator(BaseOperator):
         shard_tokens: int | str = 200_000,
         max_rows_per_shard: int | str | None = None,
         max_shards: int | str | None = None,
-        fit_max_shards: bool | str = False,
+        fit_max_shards: bool | str = True,
         columns: Sequence[str] | str | None = None,
         where: str | None = None,
+        order_by: str | None = None,
         partition_by: Sequence[str] | str | None = None,
         format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
         encoding: str = "utf-8",
@@ -188,6 +194,7 @@ class ShardDatasetOperator(BaseOperator):
         self.fit_max_shards = fit_max_shards
         self.columns = columns
         self.where = where
+        self.order_by = order_by
         self.partition_by = partition_by
         self.format = format
         self.encoding = encoding

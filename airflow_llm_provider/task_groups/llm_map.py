@@ -89,9 +89,10 @@ def llm_map(
     shard_tokens: int | str = 200_000,
     max_rows_per_shard: int | str | None = None,
     max_shards: int | str | None = None,
-    fit_max_shards: bool | str = False,
+    fit_max_shards: bool | str = True,
     columns: Sequence[str] | str | None = None,
     where: str | None = None,
+    order_by: str | None = None,
     partition_by: Sequence[str] | str | None = None,
     split_by: str | None = None,
     split_bytes: int | str = DEFAULT_SPLIT_BYTES,
@@ -147,10 +148,11 @@ def llm_map(
     :param shard_tokens: prompt tokens of one shard; templated.
     :param max_rows_per_shard: most rows of one shard; templated.
     :param max_shards: most shards; never more than ``core.max_map_length``; templated.
-    :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, instead of failing; templated.
+    :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, and say so; ``False``: fail; templated.
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
         others. ``None``: all; templated.
     :param where: which rows are taken, as ``"lang = 'de' AND score >= 3"``. ``None``: all; templated.
+    :param order_by: ``"tokens"``: rows of like size share shards; the output keeps the input's order; templated.
     :param partition_by: columns of the output, the input's or the answer's, whose values name its folders, as a list or
         ``"ds, label"``. ``None``: one folder; templated.
     :param split_by: ``"file"``: the tasks ``list``, ``count`` (one per group of input files) and ``plan`` in place of

@@ -32,6 +32,7 @@ _SPLIT_ARGUMENTS = (
     "fit_max_shards",
     "columns",
     "where",
+    "order_by",
     "partition_by",
     "format",
     "encoding",

@@ -1,8 +1,10 @@
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_llm_provider.dataset.packing import Budget, Packer, Weights, pack, smallest_budget
+from airflow_llm_provider.dataset.packing import Budget, Packer, Weights, smallest_budget
 
 ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=60)
 BUDGETS = st.builds(
@@ -34,15 +36,38 @@ def one_by_one(rows, budget):
     return [(len(shard), sum(t for t, _ in shard)) for shard in shards]
 
 
+def packed(parts, budget, breaks=()):
+    packer = Packer(budget, breaks=breaks)
+    for tokens, sizes in parts:
+        packer.add(tokens, sizes)
+    return packer.finish()
+
+
 class TestPacker:
+    @given(
+        rows=ROWS,
+        budget=BUDGETS,
+        size=st.integers(1, 61),
+        breaks=st.sets(st.integers(0, 60)).map(sorted),
+    )
+    def test_ends_shards_at_breaks_as_if_packed_apart(self, rows, budget, size, breaks):
+        cuts = packed(chunks(rows, size), budget, breaks)
+        borders = [0, *(b for b in breaks if 0 < b < len(rows)), len(rows)]
+        apart = [
+            shard
+            for start, end in itertools.pairwise(borders)
+            for shard in one_by_one(rows[start:end], budget)
+        ]
+        assert [(cut.rows, cut.tokens) for cut in cuts] == apart
+
     @given(rows=ROWS, budget=BUDGETS, size=st.integers(1, 61))
     def test_packs_as_one_would_by_hand_whatever_the_batches(self, rows, budget, size):
-        cuts = pack(chunks(rows, size), budget)
+        cuts = packed(chunks(rows, size), budget)
         assert [(cut.rows, cut.tokens) for cut in cuts] == one_by_one(rows, budget)
 
     @given(rows=ROWS, budget=BUDGETS)
     def test_loses_nothing_keeps_the_order_and_the_budget(self, rows, budget):
-        cuts = pack(chunks(rows, 7), budget)
+        cuts = packed(chunks(rows, 7), budget)
         assert sum(cut.rows for cut in cuts) == len(rows)
         first = 0
         for cut in cuts:
@@ -58,7 +83,7 @@ class TestPacker:
 
     def test_D10_a_row_beyond_the_budget_gets_a_shard_of_its_own(self):
         rows = [(300, 0), (400, 0), (1400, 0), (300, 0), (0, 0)]
-        cuts = pack(chunks(rows, 2), Budget(tokens=1000))
+        cuts = packed(chunks(rows, 2), Budget(tokens=1000))
         assert [(cut.first_row, cut.rows, cut.tokens) for cut in cuts] == [
             (0, 2, 700),
             (2, 1, 1400),
@@ -69,7 +94,7 @@ class TestPacker:
         assert Packer(Budget(tokens=1)).finish() == ()
 
     def test_rows_without_tokens_stay_together(self):
-        assert len(pack(chunks([(0, 0)] * 50, 7), Budget(tokens=1))) == 1
+        assert len(packed(chunks([(0, 0)] * 50, 7), Budget(tokens=1))) == 1
 
 
 class TestSmallestBudget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_llm_provider.dataset import read_results
+from airflow_llm_provider.dataset import draft, read_results
 from airflow_llm_provider.dataset.file_groups import group_files
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import Plan, read_plan
+from airflow_llm_provider.dataset.window import SortingWindow
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.jobs import SplitOptions, count_files, list_files, plan_shards, split
 from airflow_llm_provider.xcom import GroupReference
@@ -199,10 +201,36 @@ class TestAnswers:
         assert folder.job.requests() == 7
 
 
+class TestOrderByTokens:
+    FILES = (["a " * (7 * n % 11) + "a" for n in range(11)], ["b " * n + "b" for n in range(5, 0, -1)])
+
+    def test_sorts_each_group_and_keeps_the_order_of_the_output(self, folder: Folder) -> None:
+        folder.write(*self.FILES)
+        plan = folder.split(order_by="tokens")
+        assert [entry.first_row for entry in plan.shards] == [0, 0, 0, 0, 11, 11]
+        folder.run(order_by="tokens")
+        assert [row["text"] for row in folder.job.output()] == [t for file in self.FILES for t in file]
+
+    def test_A1_puts_together_shards_of_one_run_only(self, folder: Folder, monkeypatch: Any) -> None:
+        monkeypatch.setattr(draft, "SortingWindow", partial(SortingWindow, rows=4))
+        monkeypatch.setattr("airflow_llm_provider.dataset.split.BATCH_ROWS", 4)
+        options = {"order_by": "tokens", "max_rows_per_shard": None, "shard_tokens": 1, "max_shards": 8}
+        folder.write(*self.FILES)
+        plan = folder.split(fit_max_shards=True, **options)
+        assert len(plan.shards) <= 8
+        assert len({entry.first_row for entry in plan.shards}) >= 2
+        folder.run(fit_max_shards=True, **options)
+        assert [row["text"] for row in folder.job.output()] == [t for file in self.FILES for t in file]
+
+    def test_by_anything_else_is_refused(self) -> None:
+        with pytest.raises(LLMInputError, match="order_by is 'rows': give 'tokens' or None"):
+            SplitOptions(order_by="rows")
+
+
 class TestTooManyShards:
     def test_A1_fail_and_nothing_stays(self, folder: Folder) -> None:
         folder.write(["a"] * 9, ["b"] * 9)
-        references = folder.list(max_rows_per_shard=None, shard_tokens=10, max_shards=5)
+        references = folder.list(max_rows_per_shard=None, shard_tokens=10, max_shards=5, fit_max_shards=False)
         for reference in references:
             folder.count(reference)
         with pytest.raises(LLMInputError, match=r"18 shards of up to 10 tokens.* to (\d+) or more") as caught:
@@ -210,12 +238,12 @@ class TestTooManyShards:
         assert "max_shards allows 5" in str(caught.value)
         assert folder.stored("counted") == folder.stored("listings") == folder.stored("shards") == []
         fitting = int(str(caught.value).split("shard_tokens to ")[1].split()[0])
-        plan = folder.split(max_rows_per_shard=None, shard_tokens=fitting, max_shards=5)
+        plan = folder.split(max_rows_per_shard=None, shard_tokens=fitting, max_shards=5, fit_max_shards=False)
         assert len(plan.shards) <= 5
 
     def test_A1_or_neighbours_are_put_together(self, folder: Folder, caplog: Any) -> None:
         folder.write(["a"] * 9, ["b"] * 7)
-        options = {"max_rows_per_shard": None, "shard_tokens": 10, "max_shards": 5, "fit_max_shards": True}
+        options = {"max_rows_per_shard": None, "shard_tokens": 10, "max_shards": 5}
         plan = folder.split(**options)
         assert "16 shards of up to 10 tokens are more than max_shards (5)" in caplog.text
         assert 2 <= len(plan.shards) <= 5

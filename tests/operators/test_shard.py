@@ -98,18 +98,18 @@ class TestMapLength:
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
         with pytest.raises(AirflowFailException, match=r"core\.max_map_length") as caught:
-            night.split(max_rows_per_shard=None, shard_tokens=1)
+            night.split(max_rows_per_shard=None, shard_tokens=1, fit_max_shards=False)
         assert "5 shards" in str(caught.value)
         assert "fit_max_shards=True" in str(caught.value)
         assert not night.destination.exists()
 
     def test_A1_or_the_shards_grow_to_fit(self, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
-        assert len(night.split(max_rows_per_shard=None, shard_tokens=1, fit_max_shards=True)) <= 2
+        assert len(night.split(max_rows_per_shard=None, shard_tokens=1)) <= 2
 
     def test_the_callers_bound_counts_when_it_is_lower(self, night: Any) -> None:
         with pytest.raises(AirflowFailException, match="5 shards .* and max_shards allows 4") as caught:
-            night.split(max_rows_per_shard=None, shard_tokens=1, max_shards=4)
+            night.split(max_rows_per_shard=None, shard_tokens=1, max_shards=4, fit_max_shards=False)
         assert "max_map_length" not in str(caught.value)
 
     def test_a_bound_on_rows_is_named_when_no_tokens_help(self, night: Any) -> None:
@@ -123,7 +123,7 @@ class TestMapLength:
     ) -> None:
         monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
         with pytest.raises(AirflowFailException, match=r"5 shards .* core\.max_map_length allows 2"):
-            night.split(max_rows_per_shard=None, shard_tokens=1, max_shards=4000)
+            night.split(max_rows_per_shard=None, shard_tokens=1, max_shards=4000, fit_max_shards=False)
 
 
 class TestDryRun:
