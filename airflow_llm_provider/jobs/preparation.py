@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from airflow_llm_provider.prompt import PromptTemplate
     from airflow_llm_provider.spec import CompletionSpec
 
+#: Tokens of the shortest beginning of a prompt that OpenAI and most others cache.
+_SHORTEST_CACHED = 1024
 _EMPTY = "every column that the prompt uses is null or blank"
 _NOTHING = "the prompt's function returned nothing to ask"
 
@@ -47,8 +49,17 @@ class RowPreparation:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know about the counting."""
-        return [self._counter.note] if self._counter.note else []
+        """What a person should know about the counting, and about the prompt."""
+        notes = [self._counter.note] if self._counter.note else []
+        behind = "" if isinstance(self.template, PromptFunction) else self.template.fixed_text_behind
+        # No shorter text has so many tokens.
+        tokens = self._counter.count([behind])[0] if len(behind) >= _SHORTEST_CACHED else 0
+        if tokens >= _SHORTEST_CACHED:
+            notes.append(
+                f"{tokens:,} tokens of the prompt are the same in every row, but stand behind its first column, where no "
+                "provider's prompt cache finds them: put them before it, or into system="
+            )
+        return notes
 
     def prepare(self, batch: pa.RecordBatch) -> Callable[[], PreparedRows]:
         """Render one batch, and return what counts it: counters leave the interpreter to others meanwhile.

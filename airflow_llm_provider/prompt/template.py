@@ -79,6 +79,9 @@ class PromptTemplate:
         #: The messages before the user's, the same for every row.
         self.opening = opening_of(spec)
         self._plain = _plain_parts(tree, self._bindings)
+        #: Text of the prompt that is the same in every row and stands behind the first column: what no provider's cache
+        #: finds, since caches hold the beginnings of prompts.
+        self.fixed_text_behind: str = _fixed_text_behind(tree)
         self._render = (
             _plain_renderer(self._plain)
             if self._plain is not None
@@ -174,6 +177,14 @@ def _plain_parts(tree: nodes.Template, bindings: RowBindings) -> _PlainParts | N
             else:
                 return None
     return _PlainParts(parts=parts, slots=slots)
+
+
+def _fixed_text_behind(tree: nodes.Template) -> str:
+    texts = [node.data for node in tree.find_all(nodes.TemplateData)]
+    first = tree.body[0] if tree.body else None
+    if isinstance(first, nodes.Output) and first.nodes and isinstance(first.nodes[0], nodes.TemplateData):
+        texts = texts[1:]
+    return "".join(texts)
 
 
 def _plain_renderer(plain: _PlainParts) -> Renderer:

@@ -54,6 +54,14 @@ def ask(llmock, dialect="openai", spec=SPEC):
 
 
 class TestIndependentServer:
+    def test_its_usage_is_a_quarter_of_the_characters(self, llmock):
+        # As docs/counting.md says: there is no vocabulary behind it that a count could be compared with.
+        spec = CompletionSpec(model="gpt-4o-mini", prompt="word " * 100 + "{{ a }}", system="Be brief.")
+        assert (
+            ask(llmock, spec=spec).usage.prompt_tokens
+            == len("word " * 100 + "hi") // 4 + len("Be brief.") // 4
+        )
+
     @pytest.mark.parametrize("dialect", DIALECTS)
     def test_a_completion_is_read(self, llmock, dialect):
         reply = ask(llmock, dialect, CompletionSpec(model="gpt-4o-mini", prompt="{{ a }}"))

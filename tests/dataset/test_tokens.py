@@ -271,12 +271,31 @@ class TestChatTokens:
         # Twice 3 a message, 1 a role, 3 words of system; 3 for the reply.
         assert counts == [3 + 2 * (3 + 1) + 3 + 2, 3 + 2 * (3 + 1) + 3 + 1]
 
-    def test_the_published_example_counts_right(self):
+    @pytest.mark.parametrize(("model", "billed"), [("gpt-4", 129), ("gpt-4o", 124), ("gpt-4o-mini", 124)])
+    def test_the_published_example_counts_as_it_was_billed(self, model, billed):
+        # Of OpenAI's cookbook, "How to count tokens with tiktoken", with what the API answered.
         messages = [
-            {"role": "system", "content": "You are a helpful assistant."},
-            {"role": "user", "content": "Hello, world!"},
+            (
+                "system",
+                "You are a helpful, pattern-following assistant that translates corporate jargon into plain English.",
+            ),
+            ("system", "New synergies will help drive top-line growth."),
+            ("system", "Things working well together will increase revenue."),
+            (
+                "system",
+                "Let's circle back when we have more bandwidth to touch base on opportunities for increased leverage.",
+            ),
+            ("system", "Let's talk later when we're less busy about how to do better."),
+            (
+                "user",
+                "This late pivot means we don't have time to boil the ocean for the client deliverable.",
+            ),
         ]
-        assert ChatTokens(token_counter("gpt-4o")).count([messages]) == [3 + 2 * 4 + 6 + 4]
+        counter = token_counter(model)
+        # Four of them have a name there, which is a token and its own; no request of ours has one.
+        names = sum(1 + n for n in counter.count(["example_user", "example_assistant"] * 2))
+        conversation = [{"role": role, "content": content} for role, content in messages]
+        assert ChatTokens(counter).count([conversation])[0] + names == billed
 
     def test_the_same_system_text_is_counted_once(self):
         words = self.Words()

@@ -85,3 +85,19 @@ class TestRowPreparation:
         windowed = dataclasses.replace(spec("{{ a }}", context_window=100, max_output_tokens=50), model=model)
         prepared = RowPreparation(windowed).prepare(pa.record_batch({"a": ["word " * 200]}))()
         assert prepared.statuses == [None]
+
+
+class TestNotes:
+    @pytest.mark.parametrize(("words", "told"), [(1022, False), (1030, True)])
+    def test_fixed_text_where_no_cache_finds_it_is_told(self, words, told):
+        def notes(prompt):
+            return RowPreparation(CompletionSpec(model="gpt-4o", prompt=prompt)).notes
+
+        fixed = "word " * words
+        (*others,) = notes(f"{fixed}{{{{ a }}}}")
+        assert others == []
+        found = notes(f"{{{{ a }}}} {fixed}")
+        assert bool(found) == told
+        assert all(
+            "where no provider's prompt cache finds them: put them before it" in note for note in found
+        )

@@ -263,3 +263,19 @@ class TestIsEmpty:
 
     def test_a_prompt_without_columns_is_never_empty(self):
         assert not template("Tell a joke").is_empty({"a": None})
+
+
+class TestFixedText:
+    @pytest.mark.parametrize(
+        ("prompt", "behind"),
+        [
+            ("Label: {{ a }}", ""),
+            ("{{ a }} Label it.", " Label it."),
+            ("Label {{ a }} and {{ b }}!", " and !"),
+            ("Label {% if a %}x{{ a }}{% endif %}y", "xy"),
+            ("{{ a | upper }}", ""),
+            ("no column", ""),
+        ],
+    )
+    def test_behind_the_first_column_is_what_no_cache_finds(self, prompt, behind):
+        assert PromptTemplate(CompletionSpec(model="m", prompt=prompt)).fixed_text_behind == behind
