@@ -58,8 +58,11 @@ class _Cleaning:
         self._current = current
         self._before = before
         self._shards: set[str] = set()
+        self._donors: set[str] = set()
         self._files: set[str] = set()
         self._use(current)
+        # It is finished: what others could give it, it has taken.
+        self._donors.clear()
         self._results = layout.storage.entries(RESULTS)
         self._journals = {
             _id(folder): layout.storage.entries(folder) for folder in layout.storage.folders(JOURNALS)
@@ -71,7 +74,8 @@ class _Cleaning:
 
     def _use(self, plan: Plan) -> None:
         for entry in plan.shards:
-            self._shards.update((entry.shard_id, *entry.donors))
+            self._shards.add(entry.shard_id)
+            self._donors.update(entry.donors)
             if entry.file is not None:
                 self._files.add(entry.file)
 
@@ -113,10 +117,11 @@ class _Cleaning:
         lists = self._unused(LISTINGS, listings)
         plans = self._delete([*self._old_plans, *lists])
         rows = self._delete([*self._unused(SHARDS, self._shards), *self._unused(COUNTED, self._files)])
-        results = [e for e in self._results if self._is_old(e) and _id(e.name) not in self._shards]
+        answering = self._shards | self._donors
+        results = [e for e in self._results if self._is_old(e) and _id(e.name) not in answering]
         answers = self._delete(results)
         for name, files in self._journals.items():
-            if name not in self._shards and all(map(self._is_old, files)):
+            if name not in answering and all(map(self._is_old, files)):
                 answers += self._delete(files)
                 self._layout.storage.remove_folder(self._layout.journal(name))
         return Cleaned(

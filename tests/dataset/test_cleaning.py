@@ -49,6 +49,7 @@ class TestClean:
         cleaned = clean(workbench.layout, new, before=CUT)
         assert (cleaned.plans, cleaned.shards, cleaned.answers) == (1, 1, 1)
         assert cleaned.size > 0
+        assert stored(workbench) == {PLANS: 1, SHARDS: 2, RESULTS: 2}
         left = {name.rsplit("/", 1)[-1].split(".")[0] for name in workbench.files(RESULTS)}
         assert left == {entry.shard_id for entry in new.shards}
         assert old.shards[1].shard_id not in left
@@ -93,6 +94,23 @@ class TestClean:
         again = workbench.run(numbers([99, *range(10)]))
         assert len(workbench.asked) == asked
         workbench.merge(again)
+
+    def test_what_a_plan_in_use_may_still_take_from_others_stays(self, workbench, ages, numbers):
+        old = workbench.run(numbers(range(10)))
+        ages.set(OLD)
+        # Split anew, and not yet answered.
+        recent = workbench.split(numbers([99, *range(10)]))
+        new = workbench.run(numbers(range(50, 60)))
+        ages.set(NEW)
+        ages.set(OLD, RESULTS, SHARDS)
+        ages.storage.delete(workbench.layout.plan(old.plan_id))
+        cleaned = clean(workbench.layout, new, before=CUT)
+        assert (cleaned.shards, cleaned.answers) == (2, 0)
+        asked = len(workbench.asked)
+        for entry in recent.shards:
+            workbench.split(numbers([99, *range(10)]))
+            workbench.answer(entry)
+        assert [row["x"] for row in workbench.asked[asked:]] == [99]
 
     def test_a_journal_of_a_shard_that_nobody_has_goes(self, workbench, ages, numbers):
         plan = workbench.split(numbers(range(5)))

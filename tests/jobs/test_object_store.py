@@ -87,10 +87,17 @@ def client(asked: list[str], clock: ManualClock, fail_from: int = 99) -> Scripte
 
 
 def run(
-    source: str, destination: str, asked: list[str], fail_from: int = 99, resolver: Resolver = resolve
+    source: str,
+    destination: str,
+    asked: list[str],
+    fail_from: int = 99,
+    resolver: Resolver = resolve,
+    *,
+    options: SplitOptions | None = None,
+    merged: ManualClock | None = None,
 ) -> Any:
     clock = ManualClock()
-    options = SplitOptions(shard_tokens=30)
+    options = options or SplitOptions(shard_tokens=30)
     result = split(SPEC, source, destination, options=options, clock=clock, resolver=resolver)
     states = []
     for reference in result.references:
@@ -103,7 +110,7 @@ def run(
             rng=random.Random(7),
         )
         states.append(shard.run().to_json())
-    return merge(result.plan_uri or "", states=states, clock=clock, resolver=resolver)
+    return merge(result.plan_uri or "", states=states, clock=merged or clock, resolver=resolver)
 
 
 def afresh(resolver: Resolver) -> Resolver:
@@ -149,6 +156,25 @@ class TestRunOnS3:
         assert asked[0] not in again
         assert len(asked) + len(again) <= 9 + in_flight
         assert read_results("s3://lake/out").num_rows == 9
+
+    def test_partitions_take_the_place_of_one_folder_and_old_plans_go(
+        self, source: str, s3: S3FileSystem
+    ) -> None:
+        asked: list[str] = []
+        run(source, "s3://lake/out", asked)
+        table = pa.table({"id": [7, 8, 9], "text": ["text 7", "text 8", "new"]})
+        with s3.open("lake/in/tickets.parquet", "wb") as file:
+            pq.write_table(table, file)
+        options = SplitOptions(split_by="file", partition_by=["id"])
+        in_a_month = ManualClock(epoch=time.time() + 31 * 86_400)
+        run(source, "s3://lake/out", asked, options=options, merged=in_a_month)
+        assert asked[9:] == ["new"]
+        visible = [name for name in s3.find("lake/out") if "/_" not in name]
+        assert visible == [f"lake/out/id={n}/part-0000{n - 7}.parquet" for n in (7, 8, 9)]
+        assert read_results("s3://lake/out").select(["id", "text"]).equals(table)
+        left = {folder: len(s3.find(f"lake/out/_llm/{folder}")) for folder in ("plans", "shards", "results")}
+        assert left == {"plans": 1, "shards": 0, "results": 1}
+        assert len(s3.find("lake/out/_llm/counted")) == 2
 
     def test_a_table_is_read_from_a_glob_and_a_partitioned_folder(self, s3: S3FileSystem) -> None:
         for day in ("2026-01-01", "2026-01-02"):
