@@ -52,6 +52,8 @@ _LOCK_TIMEOUT = 10.0
 _SPINS = 20
 _SPIN = 0.00002
 _YIELD = 0.001
+#: Seconds between looks at the file's path.
+_LOOK_SECONDS = 1.0
 #: Files that nobody has written to for that many seconds are forgotten.
 _KEPT = 30 * 86_400
 #: Monotonic clocks of one boot differ by less, in seconds.
@@ -82,6 +84,7 @@ class FileStore:
         self._fd = -1
         self._pid = 0
         self._inode = 0
+        self._look_at = 0.0
         self._map: mmap.mmap | None = None
         self._state: memoryview[float] = memoryview(bytearray(_BYTES)).cast("d")
         self._open()
@@ -193,11 +196,21 @@ class FileStore:
 
     def _is_in_place(self) -> bool:
         """Tell whether the locked file is still the one that others find, in full size: cleaners delete old files."""
+        status = os.fstat(self._fd)
+        if not status.st_nlink or status.st_size != _BYTES:
+            return False
+        # One that was moved away is found out by its path, which takes ten times as long to look up.
+        now = time.monotonic()
+        if now < self._look_at:
+            return True
         try:
             status = self._path.stat(follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return status.st_ino == self._inode and status.st_size == _BYTES
+        if status.st_ino != self._inode:
+            return False
+        self._look_at = now + _LOOK_SECONDS
+        return True
 
     def _reopen(self) -> None:
         self.close()

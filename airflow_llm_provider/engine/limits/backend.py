@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.limits import bucket, hints
 from airflow_llm_provider.engine.limits.state import LENGTH, initialise, resum
+from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,13 +94,23 @@ class Store(Protocol):
         ...
 
 
+#: Corrections that are put off until the next step: no more than this many, no longer than these seconds.
+_MOST_PUT_OFF = 16
+_LONGEST_PUT_OFF = 0.02
+
+
 class LocalBackend:
-    """A backend on this machine's monotonic clock: the steps run here, on the store's numbers."""
+    """A backend on this machine's monotonic clock: the steps run here, on the store's numbers.
+
+    Who settles mostly takes at once for the next row: both then cost one lock.
+    """
 
     def __init__(self, store: Store, *, window: float = 60.0, clock: Clock | None = None) -> None:
         self._store = store
         self._window = window
         self._now = (clock or SystemClock()).monotonic
+        self._put_off: list[tuple[int, float, float]] = []
+        self._put_off_since = 0.0
 
     async def take(
         self, terms: Terms, wanted: Sequence[tuple[float, float]], *, horizon: float, since: float
@@ -121,8 +132,13 @@ class LocalBackend:
         return answers
 
     async def settle(self, slot: int, requests: float, tokens: float) -> None:
-        """Correct a grant."""
-        await self._run(lambda state: bucket.settle(state, slot, requests, tokens))
+        """Correct a grant, with the next step."""
+        now = self._now()
+        if not self._put_off:
+            self._put_off_since = now
+        self._put_off.append((slot, requests, tokens))
+        if len(self._put_off) >= _MOST_PUT_OFF or now - self._put_off_since > _LONGEST_PUT_OFF:
+            await self._run(_nothing)
 
     async def give_back(self, grant: Grant) -> None:
         """Undo a grant."""
@@ -168,14 +184,26 @@ class LocalBackend:
     async def _run(self, step: Callable[[State], None]) -> None:
         state, done = await self._store.lock(), False
         try:
+            while self._put_off:
+                bucket.settle(state, *self._put_off.pop())
             step(state)
             done = True
         finally:
             self._store.unlock(sound=done)
 
     async def aclose(self) -> None:
-        """Close the store."""
-        self._store.close()
+        """Write what was put off, and close the store."""
+        try:
+            if self._put_off:
+                await self._run(_nothing)
+        except LLMStateError:
+            pass  # what was not given back expires with its window
+        finally:
+            self._store.close()
+
+
+def _nothing(_: State) -> None:
+    """Take no step but those that were put off."""
 
 
 class MemoryStore:
