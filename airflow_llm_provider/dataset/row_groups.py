@@ -23,6 +23,7 @@ class RowGroupWriter:
     :param schema: the one schema of the file.
     :param rows: most rows of a group.
     :param size: bytes in memory at which a group is written.
+    :param dictionary: whether to look for repeated values, or the columns in which to look.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class RowGroupWriter:
         rows: int = ROWS_PER_GROUP,
         size: int = BYTES_PER_GROUP,
         compression: str = "zstd",
-        dictionary: bool = True,
+        dictionary: bool | list[str] = True,
     ) -> None:
         self._schema = schema
         self._rows = rows
