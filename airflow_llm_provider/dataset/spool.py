@@ -10,7 +10,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BYTES_IN_MEMORY = 16 << 20
+_BYTES_IN_MEMORY = 48 << 20
 
 
 class Spool:
