@@ -91,7 +91,7 @@ class Draft:
     @property
     def partitions(self) -> list[Values]:
         """Partitions that the columns of the input make."""
-        return self._partitions.values
+        return self._partitions.found
 
     @property
     def size(self) -> int:

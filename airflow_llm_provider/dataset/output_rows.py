@@ -48,7 +48,7 @@ class OutputRows:
         """Write what is left, and return all files: partition by partition, in the order of their first rows."""
         if self._sorter is not None:
             for number, batches in self._sorter.partitions():
-                values = self._keys.values[number]
+                values = self._keys.found[number]
                 folder = folder_of(self._partition_by, values)
                 self._parts.begin_folder(folder, dict(zip(self._partition_by, values, strict=True)))
                 for batch in batches:

@@ -78,7 +78,7 @@ class PartitionKeys:
         self._numbers: dict[Values, int] = {}
 
     @property
-    def values(self) -> list[Values]:
+    def found(self) -> list[Values]:
         """The partitions so far."""
         return list(self._numbers)
 

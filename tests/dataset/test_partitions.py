@@ -1,7 +1,11 @@
 import datetime as dt
 import json
+from pathlib import Path
 
+import duckdb
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -117,7 +121,7 @@ class TestColumns:
         batch = pa.record_batch({"k": array.cast(kind)})
         keys = PartitionKeys(["k"])
         assert keys.numbers(batch).tolist() == [0, 0, 0]
-        (values,) = json.loads(json.dumps(keys.values))
+        (values,) = json.loads(json.dumps(keys.found))
         back = restored({"k": values[0]}, batch.schema, 3)["k"]
         assert back.type == kind
         assert back.to_pylist() == [value] * 3
@@ -141,8 +145,8 @@ class TestKeys:
         keys = PartitionKeys(["s", "n"])
         found = [int(n) for batch in table.to_batches(max_chunksize=size) for n in keys.numbers(batch)]
         texts = [(s, None if n is None else str(n)) for s, n in rows]
-        assert keys.values == list(dict.fromkeys(texts))
-        assert [keys.values[number] for number in found] == texts
+        assert keys.found == list(dict.fromkeys(texts))
+        assert [keys.found[number] for number in found] == texts
 
     def test_stop_at_more_than_one_output_has(self, monkeypatch):
         monkeypatch.setattr(partitions, "MOST_PARTITIONS", 3)
@@ -230,6 +234,21 @@ class TestMerge:
             "a/b",
         ]
         assert [row["n"] for row in rows] == [7, 7, 7, 8, 7, 7]
+
+    def test_is_one_dataset_to_duckdb_polars_and_pandas(self, bench, tmp_path):
+        values = ["2026-01-02", None, "a/b", "é退 款", "50%", "x y", "a=b"]
+        bench.merge(bench.run(pa.table({"k": values, "x": list(range(7))}), partition_by=("k",)))
+        # DuckDB and Polars take the odd characters of the workbench's folders for patterns.
+        folder = tmp_path / "plain"
+        Path(bench.layout.destination).rename(folder)
+        parts = f"{folder}/k=*/part-*.parquet"
+        relation = duckdb.read_parquet(parts, hive_partitioning=True).order("x").project("k")
+        assert [k for (k,) in relation.fetchall()] == values
+        frame = pl.scan_parquet(parts, hive_partitioning=True).sort("x").collect()
+        assert frame["k"].to_list() == values
+        kinds = ds.partitioning(pa.schema([("k", pa.string())]), flavor="hive")
+        table = pd.read_parquet(folder, partitioning=kinds).sort_values("x")
+        assert [None if pd.isna(k) else k for k in table["k"]] == values
 
     def test_partitions_by_what_the_model_answered(self, workbench, numbers):
         workbench.merge(workbench.run(numbers(range(3)), partition_by=("answer",)))
