@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.where.row_filter import RowFilter
 
 
+#: Rows that tell how large the rows are.
+_PROBE_ROWS = 16
+
+
 class ArrowStream(Protocol):
     """Anything that hands out its rows by Arrow's C stream: tables of pyarrow, pandas, Polars, relations of DuckDB."""
 
@@ -88,7 +92,8 @@ class MemorySource:
         self._hash, self._size = ContentHash(wanted, b""), 0
         for whole in self._whole_batches():
             start = 0
-            rows = rows_that_fit(whole.slice(0, batch_rows), batch_rows)
+            probe = lasting_batch(whole.slice(0, _PROBE_ROWS), wanted, self._whose)
+            rows = rows_that_fit(probe, batch_rows)
             while start < whole.num_rows:
                 batch = lasting_batch(whole.slice(start, rows), wanted, self._whose)
                 self._hash.update(batch)

@@ -62,7 +62,7 @@ class TestMemorySource:
         assert read["size"] > 0
         assert len(read["version"]) == 32
 
-    @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(table=tables())
     def test_holds_every_value_bit_for_bit(self, table):
         source = MemorySource(table)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import io
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from airflow_llm_provider.dataset.readers.extras import load
 from airflow_llm_provider.dataset.readers.lasting import lasting_schema
@@ -10,14 +15,17 @@ from airflow_llm_provider.dataset.readers.unify import MergedSchema, align
 from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.sizes import rows_that_fit
 from airflow_llm_provider.dataset.urls import public_uri
+from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pyarrow as pa
-
     from airflow_llm_provider.dataset.listing import SourceFile
     from airflow_llm_provider.dataset.readers.files import Files
+
+
+#: A moment that nanoseconds since 1970 cannot hold.
+_FAR = dt.datetime(9999, 12, 31)  # noqa: DTZ001 -- a timestamp without zone
 
 
 class OrcReader:
@@ -37,6 +45,7 @@ class OrcReader:
         merged = MergedSchema()
         for file in files.files:
             with files.open_orc(file, self._orc.ORCFile) as orc:
+                _check_timestamps(self._orc, orc.schema, file)
                 merged.add(orc.schema, file.uri)
         self.schema = lasting_schema(merged.schema(), public_uri(files.files[0].uri))
         self.notes = merged.notes()
@@ -57,6 +66,21 @@ class OrcReader:
                     stripe = orc.read_stripe(number, columns=names)
                     stripe.validate(full=True)
                 yield from _pieces(stripe, schema, batch_rows)
+
+
+def _check_timestamps(orc: Any, schema: pa.Schema, file: SourceFile) -> None:
+    """Refuse timestamps where Arrow is so old that a far one would silently become another."""
+    named = [field.name for field in schema if "timestamp" in str(field.type)]
+    if not named:
+        return
+    far = io.BytesIO()
+    orc.write_table(pa.table({"v": pa.array([_FAR], pa.timestamp("us"))}), far)
+    with contextlib.suppress(pa.ArrowInvalid):
+        orc.ORCFile(far).read()
+        raise LLMInputError(
+            f"{public_uri(file.uri)} has timestamps ({', '.join(map(repr, named))}), which pyarrow {pa.__version__} reads "
+            "wrongly from ORC before 1677 and after 2262: install a newer pyarrow"
+        )
 
 
 def _pieces(stripe: pa.RecordBatch, schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:

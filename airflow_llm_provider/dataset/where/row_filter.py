@@ -73,12 +73,14 @@ class RowFilter:
         :raises LLMInputError: when the expression cannot be computed for a row, as a cast of Python's making.
         """
         try:
-            return batch.filter(self._expression)
+            # As a table: older versions of Arrow fail over a batch of which no row is left.
+            kept = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
         except pa.ArrowException as error:
             # Arrow's words may quote the row.
             raise LLMInputError(
                 f"where cannot be computed for some row ({type(error).__name__}): where={self.text}"
             ) from error
+        return kept[0] if kept else batch.slice(0, 0)
 
     def may_match(self, files: Sequence[Mapping[str, str | None]]) -> list[bool]:
         """Tell for each file whether a row of it may be taken.
@@ -107,9 +109,7 @@ def _known(values: Mapping[str, str | None]) -> pc.Expression:
 
 
 def _try(expression: pc.Expression, schema: pa.Schema) -> None:
-    pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema).filter(
-        expression
-    )
+    schema.empty_table().filter(expression)
 
 
 def _needs(expression: pc.Expression, schema: pa.Schema, name: str) -> bool:

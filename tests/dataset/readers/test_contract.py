@@ -134,7 +134,7 @@ class TestBrokenBytes:
         name, data = f"a.{ending}", WRITERS[ending](TABLE)
         rng = random.Random(7)
         outcomes = set()
-        for _ in range(150):
+        for _ in range(80):
             broken = bytearray(data)
             for _ in range(rng.randint(1, 3)):
                 broken[rng.randrange(len(broken))] = rng.randrange(256)
