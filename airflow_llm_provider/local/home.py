@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import airflow_llm_provider
 from airflow_llm_provider.local.errors import LocalError
@@ -14,12 +15,10 @@ if TYPE_CHECKING:
     from airflow_llm_provider.local.endpoint import ModelEndpoint
     from airflow_llm_provider.local.rest import AirflowClient
 
-__all__ = ["CONNECTION", "POOL", "POOL_SLOTS", "Home", "default_dags", "prepare_airflow"]
+__all__ = ["CONNECTION", "POOL", "Home", "default_dags", "pools", "prepare_airflow"]
 
 CONNECTION = "llm_default"
 POOL = "llm"
-#: As many as the small model server answers at once.
-POOL_SLOTS = 4
 _MARKER = ".airflow-llm-provider"
 
 
@@ -76,11 +75,19 @@ def default_dags() -> Path:
     return Path(airflow_llm_provider.__file__).resolve().parents[1] / "dags"
 
 
+def pools() -> dict[str, dict[str, Any]]:
+    """Return the pools of the package's `pools.json`, a file for `airflow pools import`."""
+    file = Path(airflow_llm_provider.__file__).with_name("pools.json")
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
 def prepare_airflow(client: AirflowClient, endpoint: ModelEndpoint) -> None:
-    """Create the pool and the connection, or bring them up to date.
+    """Create the pools and the connection, or bring them up to date.
 
     :param client: calls the Airflow.
     :param endpoint: the model to ask.
     """
-    client.put_pool(POOL, POOL_SLOTS)
+    for name, fields in pools().items():
+        client.put_pool(name, **fields)
     client.put_connection(CONNECTION, conn_type="llm", host=endpoint.base_url, password=endpoint.api_key)

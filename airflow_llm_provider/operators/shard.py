@@ -39,6 +39,7 @@ from airflow_llm_provider.operators.arguments import (
 from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.pools import check_pools
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.xcom import PLAN_KEY
 
@@ -58,6 +59,7 @@ ESTIMATE_KEY = "estimate"
 NO_PLAN = ""
 #: Airflow's own default of ``core.max_map_length``.
 _MAX_MAP_LENGTH = "1024"
+_WOULD_FAIL = "A real run would fail: %s"
 
 
 class ShardDatasetOperator(BaseOperator):
@@ -216,7 +218,9 @@ class ShardDatasetOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Split the dataset and return the references of its shards; none after a dry run."""
         with no_hopeless_retries():
-            result = self._split(read_all(self._READERS, vars(self)), claimant_of(context))
+            arguments = read_all(self._READERS, vars(self))
+            self._check_pools(context, dry_run=arguments["dry_run"])
+            result = self._split(arguments, claimant_of(context))
         self._push_plan(context, result)
         return [reference.to_json() for reference in result.references]
 
@@ -232,6 +236,14 @@ class ShardDatasetOperator(BaseOperator):
         check_one_of_conn_ids(self.conn_id, self.conn_ids)
         if not is_deferred(self.model) and not is_deferred(self.fallback_model):
             check_fallback(self.fallback_model, self.model or self.spec.model)
+
+    def _check_pools(self, context: Context, *, dry_run: bool) -> None:
+        try:
+            check_pools(self, getattr(context["ti"], "id", None), cast("logging.Logger", self.log))
+        except LLMInputError as error:
+            if not dry_run:
+                raise
+            self.log.warning(_WOULD_FAIL, error)
 
     def _split(self, arguments: Mapping[str, Any], claimant: Claimant) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
@@ -275,7 +287,7 @@ class ShardDatasetOperator(BaseOperator):
         except LLMInputError as error:
             if not arguments["dry_run"]:
                 raise
-            self.log.warning("A real run would fail: %s", error)
+            self.log.warning(_WOULD_FAIL, error)
         # One price that is not known makes the cost of the run unknown.
         return next((pricer for pricer in pricers if price_of_one(pricer, spec.model) is None), pricers[0])
 

@@ -70,6 +70,7 @@ class ListFilesOperator(ShardDatasetOperator):
         """List the files and return their groups; none after a dry run."""
         with no_hopeless_retries():
             arguments = read_all(self._READERS, vars(self))
+            self._check_pools(context, dry_run=arguments["dry_run"])
             references = () if arguments["dry_run"] else self._list(arguments, claimant_of(context))
             if arguments["dry_run"]:
                 estimate = self._split(arguments, claimant_of(context)).estimate

@@ -18,7 +18,13 @@ from airflow_llm_provider.operators.split_by_file import DEFAULT_SPLIT_BYTES
 from airflow_llm_provider.prompt import prompt_of
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.task_groups.split_tasks import split_tasks
-from airflow_llm_provider.task_groups.surroundings import asset_of, default_retries, pool_of, retry_policy
+from airflow_llm_provider.task_groups.surroundings import (
+    asset_of,
+    default_retries,
+    pool_of,
+    retry_policy,
+    weight_rule_of,
+)
 from airflow_llm_provider.task_groups.task_docs import DOCS
 
 if TYPE_CHECKING:
@@ -211,6 +217,7 @@ def llm_map(
                 **_picked(arguments, _COMPLETE_ARGUMENTS),
                 "pool": pool_of(group, pool),
                 **retry_policy(group),
+                **weight_rule_of(group),
                 **common,
                 **(complete_kwargs or {}),
             },

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_llm_provider.hooks.compat import DOUBLING_BACKOFF, airflow_option
+from airflow_llm_provider.operators.priority import weight_rule
 from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ def retry_policy(group: TaskGroup) -> dict[str, Any]:
         if RETRY_POLICIES and "retry_policy" not in defaults_above(group)
         else {}
     )
+
+
+def weight_rule_of(group: TaskGroup) -> dict[str, Any]:
+    """Return the rule by which shards of a backfill leave free slots to every other run."""
+    return weight_rule(defaults_above(group))
 
 
 def pool_of(group: TaskGroup, pool: str | None) -> str:

@@ -18,7 +18,7 @@ _HEADING = re.compile(r"^(#{1,6}) +(.+?) *#*$", re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)")
 _CODE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 #: What a fence may call itself. ``text`` is for what nobody runs: pictures, logs, other tools' commands.
-LANGUAGES = frozenset({"bash", "ini", "jinja", "json", "mermaid", "python", "sql", "text"})
+LANGUAGES = frozenset({"bash", "ini", "jinja", "json", "mermaid", "python", "sql", "text", "yaml"})
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "uri_block": [b for b in blocks if (b.language, b.role) == ("text", "connection-uri")],
         "ini_block": [b for b in blocks if b.language == "ini"],
         "jinja_block": [b for b in blocks if b.language == "jinja"],
+        "pools_block": [b for b in blocks if (b.language, b.role) == ("json", "pools")],
+        "yaml_block": [b for b in blocks if b.language == "yaml"],
         "bash_block": [b for b in blocks if b.language == "bash"],
     }
     for name, values in kinds.items():

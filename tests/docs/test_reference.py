@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import airflow_llm_provider
 from airflow_llm_provider import (
@@ -91,6 +92,25 @@ class TestArguments:
     def test_of_the_spec_are_its_fields(self, pages: dict[str, Any]) -> None:
         table = {row[0]: row[1] for row in pages["docs/spec.md"].table("Fields")}
         assert table == {f"`{field.name}`": written(field) for field in dataclasses.fields(CompletionSpec)}
+
+
+class TestDeploy:
+    def test_options_for_celery_are_those_of_the_compose_file(
+        self, pages: dict[str, Any], root: Path
+    ) -> None:
+        services = yaml.safe_load((root / "docker-compose.yaml").read_text(encoding="utf-8"))["services"]
+        environment = services["worker"]["environment"]
+        for option, value, _ in pages["docs/how-to/deploy.md"].table("Celery"):
+            section, name = re.fullmatch(r"`\[(\w+)\] (\w+)`", option).groups()  # type: ignore[union-attr]
+            told = environment[f"AIRFLOW__{section.upper()}__{name.upper()}"]
+            assert re.sub(r"\$\{\w+:-(.+)\}", r"\1", told) == code(value)[0], option
+
+    def test_variables_are_those_of_the_compose_file(self, pages: dict[str, Any], root: Path) -> None:
+        text = (root / "docker-compose.yaml").read_text(encoding="utf-8")
+        table = pages["docs/how-to/deploy.md"].table("Docker Compose")
+        assert {name for row in table for name in code(row[0])} == set(re.findall(r"(?<!\$)\$\{(\w+)", text))
+        defaults = {name: code(row[1])[0] for row in table for name in code(row[0]) if code(row[1])}
+        assert {name: re.search(rf"\$\{{{name}:-(.+?)\}}", text)[1] for name in defaults} == defaults  # type: ignore[index]
 
 
 class TestOutput:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from airflow_llm_provider import CompletionSpec
 from airflow_llm_provider.get_provider_info import get_provider_info
@@ -92,6 +93,27 @@ class TestJson:
 
         assert_connects(Connection.from_json(connection_block.code, conn_id="llm_default"))
 
+    def test_of_pools_can_be_imported(self, pools_block: Any, tmp_path: Path) -> None:
+        """By the rules of the command: a name, a number of slots, no other fields."""
+        for name, pool in json.loads(pools_block.code).items():
+            assert name
+            assert isinstance(pool["slots"], int)
+            assert pool.keys() == {"slots", "description", "include_deferred"}
+
+
+class TestYaml:
+    def test_of_the_chart_sets_options_that_there_are(self, yaml_block: Any) -> None:
+        from airflow.configuration import conf
+
+        assert yaml_block.role == "helm"
+        values = yaml.safe_load(yaml_block.code)
+        named = {(section, option) for section, options in values["config"].items() for option in options}
+        for secret in values["secret"]:
+            _, section, option = secret["envName"].lower().split("__")
+            named.add((section, option))
+        ours = {("llm", option) for option in get_provider_info()["config"]["llm"]["options"]}
+        assert [pair for pair in named - ours if conf.get(*pair, fallback=None) is None] == []
+
 
 class TestText:
     def test_of_connection_uris_are_such(self, uri_block: Any) -> None:
@@ -129,9 +151,13 @@ class TestBash:
             words = shlex.split(line, comments=True)
             while words and _ASSIGNMENT.fullmatch(words[0]):
                 words = words[1:]
-            check = {"make": check_make, "airflow": check_airflow, "pip": check_pip, "python": check_python}[
-                words[0]
-            ]
+            check = {
+                "airflow": check_airflow,
+                "docker": check_docker,
+                "make": check_make,
+                "pip": check_pip,
+                "python": check_python,
+            }[words[0]]
             check(words[1:], root)
 
 
@@ -140,6 +166,15 @@ def assert_connects(connection: Any) -> None:
     assert urlsplit(endpoint.base_url).hostname
     assert endpoint.ignored == ()
     Pricer(endpoint.prices)
+
+
+def check_docker(words: list[str], root: Path) -> None:
+    services = yaml.safe_load((root / "docker-compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert words[0] == "compose"
+    assert words[1] in {"down", "exec", "logs", "up"}
+    rest = [word for word in words[2:] if word not in {"--build", "--detach", "--volumes", "--scale"}]
+    named = rest[:1] if words[1] == "exec" else [word.partition("=")[0] for word in rest]
+    assert set(named) <= set(services)
 
 
 def check_make(words: list[str], root: Path) -> None:

@@ -152,8 +152,8 @@ class TestObjects:
     def test_an_existing_pool_is_changed(self, server: Server, client: AirflowClient) -> None:
         server.answers["POST /api/v2/pools"] = httpx.Response(409, text="exists")
         server.answers["PATCH /api/v2/pools/llm"] = {}
-        client.put_pool("llm", 7)
-        assert server.body()["slots"] == 7
+        client.put_pool("llm", 7, include_deferred=True)
+        assert (server.body()["slots"], server.body()["include_deferred"]) == (7, True)
 
     def test_another_refusal_is_not_taken_for_an_existing_pool(
         self, server: Server, client: AirflowClient

@@ -43,7 +43,7 @@ class FakeAirflow:
     def stop(self) -> None:
         self.done.append("stop")
 
-    def put_pool(self, *_: Any) -> None:
+    def put_pool(self, *_: Any, **__: Any) -> None:
         pass
 
     def put_connection(self, *_: Any, **__: Any) -> None:

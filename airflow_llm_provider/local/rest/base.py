@@ -27,6 +27,7 @@ class Calls:
 
     :param url: where the API server answers.
     :param timeout: seconds for one call.
+    :param login: user and password; None where every caller is an admin.
     :param transport: how requests leave, for tests; None is the network.
     :param explain: asked why nobody takes a connection; its words end the error.
     """
@@ -36,11 +37,12 @@ class Calls:
         url: str,
         *,
         timeout: float = 30.0,
+        login: tuple[str, str] | None = None,
         transport: httpx.BaseTransport | None = None,
         explain: Callable[[], str] = lambda: "",
     ) -> None:
         self.url = url.rstrip("/")
-        self._http = Transport(url, timeout=timeout, transport=transport, explain=explain)
+        self._http = Transport(url, timeout=timeout, login=login, transport=transport, explain=explain)
 
     def __enter__(self) -> Self:
         return self

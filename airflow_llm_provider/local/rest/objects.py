@@ -94,18 +94,18 @@ class ObjectCalls(Calls):
         }
         self._put("/connections", conn_id, body)
 
-    def put_pool(self, name: str, slots: int) -> None:
-        """Create a pool, or change its size.
+    def put_pool(
+        self, name: str, slots: int, *, description: str = "", include_deferred: bool = False
+    ) -> None:
+        """Create a pool, or change it.
 
         :param name: its name.
         :param slots: its size.
+        :param description: what it is for.
+        :param include_deferred: whether deferred tasks hold their slots.
         """
-        self._put(
-            "/pools",
-            name,
-            {"name": name, "slots": slots},
-            patch={"pool": name, "slots": slots, "include_deferred": False},
-        )
+        fields = {"slots": slots, "description": description, "include_deferred": include_deferred}
+        self._put("/pools", name, {"name": name, **fields}, patch={"pool": name, **fields})
 
     def _put(
         self, path: str, name: str, body: dict[str, Any], *, patch: dict[str, Any] | None = None

@@ -19,10 +19,11 @@ _PAGE = 100
 
 
 class Transport:
-    """One connection to a local Airflow whose every caller is an admin.
+    """One connection to a local Airflow.
 
     :param url: where the API server answers.
     :param timeout: seconds for one call.
+    :param login: user and password; None where every caller is an admin.
     :param transport: how requests leave, for tests; None is the network.
     :param explain: asked why nobody takes a connection; its words end the error.
     """
@@ -32,6 +33,7 @@ class Transport:
         url: str,
         *,
         timeout: float = 30.0,
+        login: tuple[str, str] | None = None,
         transport: httpx.BaseTransport | None = None,
         explain: Callable[[], str] = lambda: "",
     ) -> None:
@@ -39,6 +41,7 @@ class Transport:
         # trust_env would send calls for this machine to a proxy of the internet.
         self._http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False, transport=transport)
         self._explain = explain
+        self._login = login
         self._token: str | None = None
 
     def close(self) -> None:
@@ -108,7 +111,10 @@ class Transport:
             raise ApiError(method, path, None, f"{type(error).__name__}: {error}{reason}") from error
 
     def _log_in(self) -> str:
-        response = self._http.get("/auth/token")
+        method, body = "GET", None
+        if self._login is not None:
+            method, body = "POST", {"username": self._login[0], "password": self._login[1]}
+        response = self._http.request(method, "/auth/token", json=body)
         if not response.is_success:
-            raise ApiError("GET", "/auth/token", response.status_code, response.text[:_EXCERPT])
+            raise ApiError(method, "/auth/token", response.status_code, response.text[:_EXCERPT])
         return str(response.json()["access_token"])
