@@ -229,7 +229,8 @@ class PlanShardsOperator(BaseOperator):
             arguments = read_all(self._READERS, vars(self))
             if arguments["listing"] is None:
                 self.log.info("No files were listed to be counted, as in a dry run: there is no plan.")
-                context["ti"].xcom_push(PLAN_KEY, NO_PLAN)
+                if self.do_xcom_push:
+                    context["ti"].xcom_push(PLAN_KEY, NO_PLAN)
                 return []
             result = jobs.plan_shards(
                 arguments["listing"],
