@@ -44,7 +44,7 @@ def scenes(
     )
     for file in (_JOBS, _NIGHTLY):
         (dags_folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-    for dag_id in ("strict", "patient", "careful", "crowded", "by_file"):
+    for dag_id in ("strict", "patient", "careful", "crowded", "by_file", "poolless", "cramped"):
         client.wait_for_dag(dag_id)
         client.unpause(dag_id)
     client.wait_for_dag("nightly_tickets")

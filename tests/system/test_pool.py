@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from airflow_llm_provider.testing.scripted_server import Rule
 from tests.system.stage import SYSTEM, asked, rows
 
@@ -40,6 +42,73 @@ def more_shards_than_slots(stage: Stage) -> Facts:
         asked=asked(stage.server.requests),
         stats=stage.server.stats(),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    ended: str
+    tries: int
+    log: str
+    requests: int
+    written: bool
+    told_later: tuple[int, str]
+
+
+def refused(stage: Stage, dag_id: str) -> Refused:
+    stage.client.put_pool("four", SLOTS)
+    stage.write(ROWS)
+    run = stage.run(dag_id)
+    ended = run.end()
+    path = f"/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances/ask.split"
+    query = {"pool": "four", "task_instance": stage.client.call("GET", path)["id"]}
+    told = httpx.get(f"{stage.airflow.url}/llm-pools/", params=query, trust_env=False)
+    return Refused(
+        ended=ended,
+        tries=run.tasks()["split", -1].try_number,
+        log=run.log("split"),
+        requests=len(stage.server.requests),
+        written=stage.destination.exists(),
+        told_later=(told.status_code, told.text),
+    )
+
+
+def pool_is_missing(stage: Stage) -> Refused:
+    return refused(stage, "poolless")
+
+
+def pool_is_too_small(stage: Stage) -> Refused:
+    return refused(stage, "cramped")
+
+
+class FailsAtOnce:
+    """What holds for a pool in which no shard could ever start."""
+
+    def test_the_run_fails_without_a_retry(self, facts: Refused) -> None:
+        assert (facts.ended, facts.tries) == ("failed", 1)
+
+    def test_nothing_was_asked_or_written(self, facts: Refused) -> None:
+        assert (facts.requests, facts.written) == (0, False)
+
+    def test_whoever_is_no_running_task_is_told_nothing(self, facts: Refused) -> None:
+        status, text = facts.told_later
+        assert status == 403
+        assert "slots" not in text
+
+
+class TestPoolIsMissing(FailsAtOnce):
+    scene = staticmethod(pool_is_missing)
+
+    def test_A15_the_split_says_so_and_what_to_do(self, facts: Refused) -> None:
+        assert "pool 'nowhere' does not exist, so ask.complete would wait for ever" in facts.log
+        assert "airflow pools set nowhere 16" in facts.log
+
+
+class TestPoolIsTooSmall(FailsAtOnce):
+    scene = staticmethod(pool_is_too_small)
+
+    def test_A15_the_split_says_so_and_what_to_do(self, facts: Refused) -> None:
+        assert "pool 'four' has 4 slots, and one shard of ask.complete takes 5" in facts.log
+        assert "give the pool at least 5 slots, or lower concurrency to 4" in facts.log
 
 
 class TestMoreShardsThanSlots:

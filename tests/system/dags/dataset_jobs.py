@@ -45,3 +45,6 @@ dataset_job("careful", retries=2, concurrency=1)
 dataset_job("crowded", retries=0, concurrency=2, pool="four")
 # A task for each input file.
 dataset_job("by_file", retries=0, concurrency=2, split_by="file", split_bytes=1)
+# Pools in which no shard could ever start.
+dataset_job("poolless", retries=2, pool="nowhere")
+dataset_job("cramped", retries=2, concurrency=5, pool="four")
