@@ -3,7 +3,8 @@
 A run reads the partition `ds=<date>` of the tickets and writes the partition of the same date of the labels:
 
 - scheduled, and in a backfill, the date is the run's own: the night after a day labels that day;
-- triggered by hand, it is the one typed into the form, else the run's logical date, else yesterday.
+- triggered by hand, it is the one typed into the form, else the last day that was over at the run's logical date, which the
+  form fills in with now: yesterday.
 
 Running a date again asks only for tickets that are new or changed.
 """
@@ -25,8 +26,12 @@ from airflow_llm_provider import CompletionSpec, llm_map
 DATA = os.environ.get("LLM_DATA", f"file://{Path(__file__).resolve().parents[1]}/.local/data")
 MODEL = os.environ.get("LLM_MODEL", "smollm2-135m-instruct")
 
-# A run triggered without a logical date has no `ds`.
-DATE = "{{ params.date or (ds if ds is defined else macros.ds_add(dag_run.run_after | ds, -1)) }}"
+# The day that the run's data interval begins with. Not `ds`: of a run triggered by hand that is the day of the logical date,
+# which the form fills in with now. A run triggered without a logical date has neither.
+DATE = (
+    "{{ params.date or (data_interval_start | ds if data_interval_start is defined and data_interval_start "
+    "else macros.ds_add(dag_run.run_after | ds, -1)) }}"
+)
 
 
 class Ticket(BaseModel):
