@@ -48,12 +48,14 @@ class ReadOptions:
     :param encoding: encoding of text files without a byte order mark.
     :param delimiter: character between the cells of CSV files; ``None``: a tab in ``.tsv`` files, else a comma.
     :param sheet: name of the sheet of Excel files; ``None``: the only one that is visible.
+    :param types: types of columns of CSV files by their names; ``None``: all is text.
     """
 
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
     sheet: str | None = None
+    types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -95,7 +97,7 @@ def open_reader(
     files = Files(found.fs, found.files, options.encoding)
     makers: dict[str, Callable[[], Reader]] = {
         "parquet": lambda: ParquetReader(files, facts),
-        "csv": lambda: CsvReader(files, options.delimiter, facts),
+        "csv": lambda: CsvReader(files, options.delimiter, options.types, facts),
         "jsonl": lambda: JsonLinesReader(files, facts),
         "excel": lambda: ExcelReader(files, options.sheet, facts),
         "avro": lambda: AvroReader(files, facts),

@@ -117,6 +117,7 @@ def reading_of(options: SplitOptions, preparation: RowPreparation) -> Reading:
             encoding=options.encoding,
             delimiter=options.delimiter,
             sheet=options.sheet,
+            types=None if options.types is None else dict(options.types),
         ),
         prompt=preparation.columns,
         columns=None if options.columns is None else tuple(options.columns),

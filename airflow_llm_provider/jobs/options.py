@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.dataset.type_names import check_types
 from airflow_llm_provider.engine.budget import BudgetConfig
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow.compute as pc
 
@@ -46,6 +47,8 @@ class SplitOptions:
     :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the file name.
     :param encoding: text encoding of CSV and JSON lines; a byte-order mark wins over it.
     :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
+    :param types: types of columns of CSV files, where they are not text, such as ``{"score": "int64"}``; see
+        :data:`~airflow_llm_provider.dataset.type_names.TYPE_NAMES`.
     :param sheet: sheet of Excel files; ``None``: the only one that is visible.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers are kept for the whole. ``None``: all rows.
     :param start_over: forget every stored answer of the destination first, and pay again.
@@ -67,6 +70,7 @@ class SplitOptions:
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
+    types: Mapping[str, str] | None = None
     sheet: str | None = None
     limit: int | None = None
     start_over: bool = False
@@ -85,6 +89,7 @@ class SplitOptions:
                 _check_count(name, getattr(self, name))
         BudgetConfig(max_cost_usd=self.max_cost_usd)
         _check_columns("columns", self.columns)
+        check_types(self.types)
         _check_columns("partition_by", self.partition_by)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
+from airflow_llm_provider.dataset.type_names import check_types
 from airflow_llm_provider.dataset.where.syntax import parse
 from airflow_llm_provider.errors import LLMInputError
 
@@ -103,6 +104,17 @@ def as_optional_condition(name: str, value: Any) -> str | None:
     condition = as_text(name, value)
     parse(condition)
     return condition
+
+
+def as_optional_types(name: str, value: Any) -> dict[str, str] | None:
+    """Return types by column, or ``None`` for ``None`` and what is empty.
+
+    :raises LLMInputError: naming the column and the types there are.
+    """
+    if value is None or value in ("", {}):
+        return None
+    check_types(value)
+    return {as_text(name, column): kind for column, kind in value.items()}
 
 
 def as_delimiter(name: str, value: Any) -> str | None:

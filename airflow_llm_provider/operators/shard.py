@@ -30,6 +30,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_names,
     as_optional_order,
     as_optional_text,
+    as_optional_types,
     as_optional_weights,
     as_text,
     check_known,
@@ -90,6 +91,7 @@ class ShardDatasetOperator(BaseOperator):
     :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the files' names.
     :param encoding: encoding of CSV and JSONL.
     :param delimiter: delimiter of CSV; ``None``: comma, or tab for ``.tsv``.
+    :param types: types of columns of CSV where they are not text, as ``{"score": "int64"}``.
     :param sheet: sheet of Excel files; ``None``: the only one that is visible.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers serve the whole later. ``None``: all rows.
     :param start_over: forget earlier answers of this destination, and pay for all rows again.
@@ -117,6 +119,7 @@ class ShardDatasetOperator(BaseOperator):
         "format",
         "encoding",
         "delimiter",
+        "types",
         "sheet",
         "limit",
         "start_over",
@@ -145,6 +148,7 @@ class ShardDatasetOperator(BaseOperator):
         "format": as_optional_text,
         "encoding": as_text,
         "delimiter": as_delimiter,
+        "types": as_optional_types,
         "sheet": as_optional_text,
         "limit": as_optional_count,
         "start_over": as_flag,
@@ -174,6 +178,7 @@ class ShardDatasetOperator(BaseOperator):
         format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
         encoding: str = "utf-8",
         delimiter: str | None = None,
+        types: Mapping[str, str] | None = None,
         sheet: str | None = None,
         limit: int | str | None = None,
         start_over: bool | str = False,
@@ -201,6 +206,7 @@ class ShardDatasetOperator(BaseOperator):
         self.format = format
         self.encoding = encoding
         self.delimiter = delimiter
+        self.types = types
         self.sheet = sheet
         self.limit = limit
         self.start_over = start_over

@@ -105,6 +105,7 @@ def llm_map(
     format: str | None = None,  # noqa: A002 -- the word pyarrow, pandas and Spark use
     encoding: str = "utf-8",
     delimiter: str | None = None,
+    types: Mapping[str, str] | None = None,
     sheet: str | None = None,
     limit: int | str | None = None,
     timeout: float = 60.0,
@@ -167,6 +168,7 @@ def llm_map(
     :param format: ``parquet``, ``csv``, ``jsonl``, ``excel``, ``avro`` or ``orc``; ``None``: by the files' names; templated.
     :param encoding: encoding of CSV and JSONL; templated.
     :param delimiter: delimiter of CSV; templated.
+    :param types: types of columns of CSV where they are not text, as ``{"score": "int64"}``; templated.
     :param sheet: sheet of Excel files; ``None``: the only one that is visible; templated.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers serve the whole later; templated.
     :param timeout: seconds for one request.

@@ -37,6 +37,7 @@ _SPLIT_ARGUMENTS = (
     "format",
     "encoding",
     "delimiter",
+    "types",
     "sheet",
     "limit",
     "start_over",

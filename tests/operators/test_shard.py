@@ -55,6 +55,14 @@ class TestExecute:
         assert plan_of(night).rows == 3
         assert plan_of(night).carried is None
 
+    def test_columns_of_csv_have_the_types_that_are_declared(self, night: Any) -> None:
+        night.source.write_text("n,subject\n007,a\n12,b\n")
+        night.split(types={"n": "int64"}, where="n >= 8")
+        assert plan_of(night).rows == 1
+        assert str(plan_of(night).input_schema.field("n").type) == "int64"
+        with pytest.raises(LLMInputError, match=r"types\['n'\] is 'int': give one of text, int64"):
+            night.splitter(types={"n": "int"})
+
     @pytest.mark.parametrize(
         ("changes", "message"),
         [

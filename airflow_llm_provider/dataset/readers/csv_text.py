@@ -1,4 +1,4 @@
-"""CSV: every cell is text, exactly as it is written. ``007``, ``NA`` and blanks stay what they are.
+"""CSV: every cell is text, exactly as it is written, unless its column is declared to be something else. ``007``, ``NA`` and blanks stay what they are.
 
 A blank cell is the empty string, never null. Blank lines are no rows, as for every other reader of CSV. Whatever is
 not sound CSV is an error that names the place: no row is dropped, shortened or filled up.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.readers.cells import declared_type, typed
 from airflow_llm_provider.dataset.readers.unify import MergedSchema, batch_of
 from airflow_llm_provider.dataset.schemas import decode_schema, encode_schema
 from airflow_llm_provider.dataset.urls import public_uri
@@ -35,10 +36,17 @@ class CsvReader:
 
     :param files: the files.
     :param delimiter: character between cells; ``None``: a tab in ``.tsv`` files, else a comma.
+    :param types: names of types by column, where it is not text; ``None``: all is text.
     :param facts: the facts of a reader of these files and others, which need not be found out again.
     """
 
-    def __init__(self, files: Files, delimiter: str | None, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        delimiter: str | None,
+        types: Mapping[str, str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '\r\n"'):
             raise LLMInputError(f"delimiter is {delimiter!r}: give one character, such as ';'")
         self._files = files
@@ -54,7 +62,7 @@ class CsvReader:
             header = self._header(file)
             if header:
                 merged.add(pa.schema([(name, pa.string()) for name in header]), file.uri)
-        self.schema = merged.schema()
+        self.schema = _declared(merged.schema(), types or {})
         self.notes = merged.notes()
 
     @property
@@ -115,6 +123,7 @@ class CsvReader:
             records = self._records(file, text)
             header = next(records, (0, []))[1]
             rows: list[list[str]] = []
+            lines: list[int] = []
             characters = 0
             for line, record in records:
                 if len(record) != len(header):
@@ -122,21 +131,46 @@ class CsvReader:
                         f"{public_uri(file.uri)}, line {line}: {len(record)} cells where the header has "
                         f"{len(header)}; quote cells that hold the delimiter or a line break, or give delimiter="
                     )
+                lines.append(line)
                 rows.append(record)
                 characters += sum(map(len, record))
                 if len(rows) >= batch_rows or characters >= _BATCH_CHARACTERS:
-                    yield _batch(header, rows, schema)
-                    rows, characters = [], 0
+                    yield _batch(file, lines, header, rows, schema)
+                    rows, lines, characters = [], [], 0
             if rows:
-                yield _batch(header, rows, schema)
+                yield _batch(file, lines, header, rows, schema)
 
 
-def _batch(header: list[str], rows: list[list[str]], schema: pa.Schema) -> pa.RecordBatch:
+def _declared(schema: pa.Schema, types: Mapping[str, str]) -> pa.Schema:
+    unknown = [name for name in types if name not in schema.names]
+    if unknown and len(schema):
+        raise LLMInputError(
+            f"types names the columns {', '.join(map(repr, unknown))}, which the source does not have; its columns are "
+            f"{', '.join(map(repr, schema.names))}"
+        )
+    return pa.schema(
+        field.with_type(declared_type(types[field.name])) if field.name in types else field
+        for field in schema
+    )
+
+
+def _batch(
+    file: SourceFile, lines: list[int], header: list[str], rows: list[list[str]], schema: pa.Schema
+) -> pa.RecordBatch:
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    arrays = [
-        pa.array(columns[name], pa.string()) if name in columns else pa.nulls(len(rows), pa.string())
-        for name in schema.names
-    ]
+    arrays = []
+    for field in schema:
+        if field.name not in columns:
+            arrays.append(pa.nulls(len(rows), field.type))
+            continue
+        values, bad = typed(columns[field.name], field.type)
+        if bad is not None:
+            # Not the cell itself: messages hold no values.
+            raise LLMInputError(
+                f"{public_uri(file.uri)}, line {lines[bad]}, column {field.name!r}: the cell is no {field.type}; mend it, or "
+                "leave the column text"
+            )
+        arrays.append(values)
     return batch_of(arrays, schema, len(rows))
 
 

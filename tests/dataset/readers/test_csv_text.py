@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.source import open_source
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
+from airflow_llm_provider.jobs import SplitOptions
 
 CELLS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r"), max_size=8)
 
@@ -227,3 +228,81 @@ class TestCsv:
         text = raw.decode()
         expected = [record for record in csv.reader(io.StringIO(text, newline="")) if record][1:]
         assert [[row["h"], row["k"]] for row in rows(table)] == expected
+
+
+class TestTypes:
+    TYPES = {  # noqa: RUF012
+        "n": "int64",
+        "f": "double",
+        "d": "decimal(5, 2)",
+        "b": "boolean",
+        "day": "date",
+        "at": "timestamp",
+        "z": "timestamp_utc",
+    }
+    HEADER = b"id,n,f,d,b,day,at,z\n"
+
+    def test_columns_are_what_they_are_declared_to_be(self, read):
+        row = b"007,007,1.5,1.2,TRUE,2026-01-31,2026-01-31 08:30:00.5,2026-01-31T08:30:00+02:00\n"
+        table = read({"a.csv": self.HEADER + row + b"008,,,,,,,\n"}, types=self.TYPES)
+        assert [str(kind) for kind in table.schema.types] == [
+            "string",
+            "int64",
+            "double",
+            "decimal128(5, 2)",
+            "bool",
+            "date32[day]",
+            "timestamp[us]",
+            "timestamp[us, tz=UTC]",
+        ]
+        first, second = table.to_pylist()
+        assert [str(value) for value in first.values()] == [
+            "007",
+            "7",
+            "1.5",
+            "1.20",
+            "True",
+            "2026-01-31",
+            "2026-01-31 08:30:00.500000",
+            "2026-01-31 06:30:00+00:00",
+        ]
+        assert list(second.values()) == ["008", *[None] * 7]
+
+    @pytest.mark.parametrize(
+        ("column", "cell"),
+        [
+            ("n", b"5.5"),
+            ("n", b"0x10"),
+            ("n", b"9223372036854775808"),
+            ("n", b" 5"),
+            ("f", b"1e400"),
+            ("f", b"1;5"),
+            ("d", b"1.234"),
+            ("d", b"1234.5"),
+            ("b", b"yes"),
+            ("day", b"31.01.2026"),
+            ("at", b"2026-01-31T08:30:00Z"),
+            ("z", b"2026-01-31 08:30:00"),
+        ],
+    )
+    def test_H6_a_cell_that_is_none_names_its_place_and_not_itself(self, attempt, column, cell):
+        data = f"{column}\n".encode() + b"\n" * 4 + cell + b"\n"
+        table, message = attempt({"a.csv": data}, types={column: self.TYPES[column]})
+        assert table is None
+        assert f"a.csv, line 6, column {column!r}: the cell is no " in message
+        assert cell.decode() not in message.partition("a.csv")[2]
+
+    def test_a_column_that_is_not_there_is_named(self, attempt):
+        _, message = attempt({"a.csv": b"id\n1\n"}, types={"nosuch": "int64"})
+        assert (
+            "types names the columns 'nosuch', which the source does not have; its columns are 'id'"
+            in message
+        )
+
+    @pytest.mark.parametrize(
+        "types",
+        [{}, {"n": "int"}, {"n": 5}, {5: "int64"}, {"n": "decimal(39, 2)"}, {"n": "decimal(2, 3)"}, ["n"]],
+    )
+    def test_types_that_are_none_are_refused(self, types):
+        with pytest.raises(LLMInputError, match="types"):
+            SplitOptions(types=types)
