@@ -27,5 +27,12 @@ def _load() -> None:
         del os.environ[_CHOICE]
 
 
+def give_back() -> None:
+    """Give memory that is free, Python's as well as Arrow's, back to the system, where the allocator can."""
+    import pyarrow as pa  # noqa: PLC0415 -- as above
+
+    pa.default_memory_pool().release_unused()
+
+
 if not os.environ.get(_CHOICE):
     _load()
