@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind, Judgement, Reply
 from airflow_llm_provider.engine.exchange import CLIENT_BUG
-from airflow_llm_provider.engine.retry import GiveUp, Retry, StopRun
+from airflow_llm_provider.engine.retry import GiveUp, Retry, StopRun, Tries
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.terminal import terminal_error
 from airflow_llm_provider.errors import LLMRetryableError, LLMTerminalError
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Rows that may end with a bug in a row, before it is plain that every row will.
 _MAX_BUG_STREAK = 5
+#: How an endpoint that is down answers, or what stands before it; a single row may be the reason, but rarely is.
+_DOWN_STATUSES = frozenset({502, 503, 504, 529})
+#: What no row can be the reason for.
+_DOWN_CODES = frozenset({"connect_failed", "connect_timeout"})
 #: Code of an answer that the judge could not judge.
 _JUDGE_BUG = "judge_bug"
 
@@ -84,12 +88,19 @@ class Referee:
             return None
 
     def rule(
-        self, row: RowInProgress, exchange: Exchange, cost_usd: float | None, *, may_put_off: bool = False
+        self,
+        row: RowInProgress,
+        exchange: Exchange,
+        cost_usd: float | None,
+        *,
+        broken: bool = False,
+        more: bool = False,
     ) -> Ruling:
         """Decide what becomes of ``row``.
 
-        :param may_put_off: whether a row that has used up its attempts may have been unlucky: the endpoint answers
-            nobody, and there are others to try.
+        :param broken: whether the endpoint seems to answer nobody, so that a row that has used up its attempts may only
+            have been unlucky.
+        :param more: whether there are other rows to try.
         """
         row.latency_ms = (exchange.ended_at - exchange.sent_at) * 1000
         result = exchange.result
@@ -98,7 +109,7 @@ class Referee:
             self._rejections.accepted()
             row.answered(result, cost_usd)
             return self._on_reply(row, result)
-        return self._on_error(row, exchange, result, may_put_off=may_put_off)
+        return self._on_error(row, exchange, result, broken=broken, more=more)
 
     def _on_reply(self, row: RowInProgress, reply: Reply) -> Ruling:
         try:
@@ -120,7 +131,7 @@ class Referee:
         return Ruling(outcome=row.judged(reply, judgement))
 
     def _on_error(
-        self, row: RowInProgress, exchange: Exchange, error: CallError, *, may_put_off: bool
+        self, row: RowInProgress, exchange: Exchange, error: CallError, *, broken: bool, more: bool
     ) -> Ruling:
         bug = error.__cause__ if error.code == CLIENT_BUG else None
         if bug is not None:
@@ -135,9 +146,22 @@ class Referee:
         decision = self._retry.on_error(error, row.tries, now=now, last_success=self._last_success)
         if not isinstance(decision, GiveUp):
             return _go_on(decision, error)
-        if may_put_off and bug is None and row.put_off():
-            return Ruling(put_off=True)
+        if broken and bug is None:
+            if more and row.put_off():
+                return Ruling(put_off=True)
+            if self._is_down(error):
+                # It waits at the breaker for as long as an outage is borne, and is pending after that.
+                row.tries = Tries()
+                return Ruling(wait=0.0)
         return self._give_up(row, error, bug)
+
+    def _is_down(self, error: CallError) -> bool:
+        """Tell an endpoint that has gone down from a row that it chokes on.
+
+        One that has not answered anything in this run may choke on all the rows that are left: then they end.
+        """
+        has_answered = self._last_success > -math.inf
+        return error.code in _DOWN_CODES or (has_answered and error.status_code in _DOWN_STATUSES)
 
     def _give_up(self, row: RowInProgress, error: CallError, bug: BaseException | None) -> Ruling:
         self._rejections.accepted()

@@ -248,7 +248,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 -- a gate's failure ends the run, but not before the answer is kept
             self._crew.halt(error)
         new_rows = not self._feed.exhausted and self._tally.pulled != self._tally.total
-        ruling = self._referee.rule(row, exchange, cost_usd, may_put_off=lane.broken and new_rows)
+        ruling = self._referee.rule(row, exchange, cost_usd, broken=lane.broken, more=new_rows)
         if ruling.put_off:
             self._put_off.append(row)
         if ruling.outcome is not None:

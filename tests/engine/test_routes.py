@@ -36,6 +36,7 @@ from airflow_llm_provider.testing.scripted_client import ScriptedClient
 WRONG_KEY = CallError(FailureKind.AUTHENTICATION, "invalid_api_key", "no", status_code=401)
 NO_CREDIT = CallError(FailureKind.QUOTA, "insufficient_quota", "no", status_code=429)
 DOWN = CallError(FailureKind.OVERLOADED, "http_503", "down", status_code=503)
+CHOKES = CallError(FailureKind.OVERLOADED, "http_500", "no", status_code=500)
 TOO_MANY = CallError(FailureKind.RATE_LIMITED, "http_429", "slow", status_code=429, retry_after=30.0)
 
 
@@ -327,7 +328,7 @@ class TestLongOutage:
         run = Run(rows=60, concurrency=concurrency)
         poison = {7, 8, 9, 30, 58, 59}
         client = ScriptedClient(
-            lambda call: DOWN if call.body["messages"][0] in poison else "ok", latency=0.1, clock=run.clock
+            lambda call: CHOKES if call.body["messages"][0] in poison else "ok", latency=0.1, clock=run.clock
         )
         run.clients["a"] = client
         route = Route(client=client, name="a", gates=(breaker(max_open=300.0),))
@@ -335,6 +336,39 @@ class TestLongOutage:
         assert run.report.rows_by_status == {"success": 54, "error": 6}
         assert {outcome.index for outcome in run.outcomes if outcome.status == "error"} == poison
         assert len(client.calls) <= 54 + 6 * 10
+
+    @pytest.mark.parametrize("last", [1, 3])
+    def test_the_last_rows_wait_for_it_to_end(self, last):
+        run = Run(rows=20, concurrency=2)
+        down = run.route(
+            "a",
+            lambda call: (
+                DOWN if call.body["messages"][0] >= 20 - last and run.clock.monotonic() < 120 else "ok"
+            ),
+            gates=(breaker(max_open=300.0),),
+        )
+        assert run.go(down) is None
+        assert run.report.rows_by_status == {"success": 20}
+
+    @pytest.mark.parametrize("last", [1, 3])
+    def test_the_last_rows_are_pending_when_it_does_not_end(self, last):
+        run = Run(rows=20, concurrency=2)
+        down = run.route(
+            "a",
+            lambda call: DOWN if call.body["messages"][0] >= 20 - last else "ok",
+            gates=(breaker(max_open=60.0),),
+        )
+        assert isinstance(run.go(down), LLMRetryableError)
+        assert run.report.rows_by_status == {"success": 20 - last}
+        assert run.report.pending == last
+        assert len(run.clients["a"].calls) <= 20 + 60 + 8
+
+    def test_a_row_that_cannot_even_be_sent_is_pending(self):
+        run = Run(rows=1)
+        nowhere = CallError(FailureKind.CONNECTION, "connect_failed", "refused")
+        error = run.go(run.route("a", lambda _: nowhere, gates=(breaker(max_open=60.0),)))
+        assert isinstance(error, LLMRetryableError)
+        assert run.report.pending == 1
 
     def test_C13_the_attempts_at_a_lone_row_are_bounded(self):
         run = Run(rows=1)
