@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 import logging
 import re
@@ -28,6 +29,8 @@ from airflow_llm_provider.prompt.body import MAX_COMPLETION_TOKENS, MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from airflow_llm_provider.clients.connections import HttpAnswer
 
 log = logging.getLogger(__name__)
 
@@ -101,11 +104,19 @@ class OpenAIClient:
         await self._connections.aclose()
 
     async def _complete(self, body: Mapping[str, Any]) -> Reply:
-        sent = self._with_cap_name(body)
+        sent, requests = self._with_cap_name(body), 1
         answer = await self._connections.post(_encode(sent))
         if answer.status in _BAD_REQUEST and self._cap_refused(sent, answer.body):
             sent = self._with_cap_name(body)
-            answer = await self._connections.post(_encode(sent))
+            answer, requests = await self._connections.post(_encode(sent)), 2
+        try:
+            reply = self._read(answer)
+        except CallError as error:
+            error.requests = requests
+            raise
+        return reply if requests == 1 else dataclasses.replace(reply, requests=requests)
+
+    def _read(self, answer: HttpAnswer) -> Reply:
         now = self._epoch()
         if answer.status not in _SUCCESS:
             raise refused(answer.status, answer.headers, answer.body, now=now, redact=self._redact)

@@ -60,6 +60,7 @@ class Reply:
     :param usage: billed tokens; ``None``: not reported.
     :param model: model that answered.
     :param request_id: the endpoint's id of the request, for its support.
+    :param requests: how many were sent for it, when the client found out first how the endpoint wants them.
     """
 
     text: str | None
@@ -69,6 +70,7 @@ class Reply:
     model: str | None = None
     request_id: str | None = None
     rate: RateHint | None = None
+    requests: int = 1
 
 
 class FailureKind(StrEnum):
@@ -140,6 +142,8 @@ class CallError(Exception):
         self.retry_after = retry_after
         self.request_id = request_id
         self.rate = rate
+        #: How many requests were sent for it.
+        self.requests = 1
 
 
 class ModelClient(Protocol):

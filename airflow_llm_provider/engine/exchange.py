@@ -191,9 +191,11 @@ def _is_own(error: CallError) -> bool:
 
 def _used(result: Reply | CallError, reserved: Cost) -> Cost:
     """Return what a request took of the limits; what nobody told us is as much as was reserved."""
-    if isinstance(result, Reply):
-        return reserved if result.usage is None else Cost(tokens=result.usage.total_tokens)
-    return Cost(tokens=0) if result.kind in _NO_TOKENS_SPENT else reserved
+    if isinstance(result, Reply) and result.usage is not None:
+        return Cost(requests=result.requests, tokens=result.usage.total_tokens)
+    if isinstance(result, CallError) and result.kind in _NO_TOKENS_SPENT:
+        return Cost(requests=result.requests)
+    return reserved
 
 
 def _caused(kind: FailureKind, code: str, message: str, cause: BaseException) -> CallError:

@@ -98,6 +98,8 @@ class Tally:
 
     def came_back(self, result: Reply | CallError, cost_usd: float | None) -> None:
         """Count a request that is over, and what a completion cost."""
+        self.requests += result.requests - 1
+        self.retries += result.requests - 1
         if isinstance(result, CallError):
             self.failed_requests[result.code] += 1
             return

@@ -56,6 +56,21 @@ class TestOutputCapName:
         assert sent == ["max_tokens", *["max_completion_tokens"] * 3]
         assert scripted_server.requests[1].body["max_completion_tokens"] == 5
 
+    def test_what_was_sent_again_is_counted_by_limiter_and_state(self, scripted_server, tmp_path):
+        scripted_server.script(Rule(has="max_tokens", status=400, body=self.REFUSAL))
+        first, second = ask(scripted_server, body("0"), body("1"))
+        assert (first.requests, second.requests) == (2, 1)
+        pq.write_table(pa.table({"text": [f"row {n}" for n in range(6)]}), tmp_path / "in.parquet")
+        scripted_server.script(Rule(has="max_tokens", status=400, body=self.REFUSAL))
+        summary = run_dataset(
+            CompletionSpec(model="m", prompt="{{ text }}"),
+            str(tmp_path / "in.parquet"),
+            str(tmp_path / "out"),
+            base_url=scripted_server.base_url,
+            concurrency=1,
+        )
+        assert summary.requests == len(scripted_server.requests) == 7
+
     def test_is_switched_back_to_the_older_name_too(self, scripted_server):
         refusal = {
             "detail": [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
@@ -11,7 +13,7 @@ from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.errors import (
     LLMRetryableError,
 )
-from airflow_llm_provider.testing.scripted_client import Delayed
+from airflow_llm_provider.testing.scripted_client import Delayed, reply
 
 
 def rate_limited(retry_after=None):
@@ -151,3 +153,14 @@ class TestRateLimit:
             rig.run(100, total=100)
         assert rig.engine.report.pending == 100
         assert rig.outcomes == []
+
+
+class TestSentAgain:
+    def test_what_a_client_sends_again_is_taken_of_the_limit_and_counted(self, rig, one_per_second):
+        refused = CallError(FailureKind.ROW, "http_400", "no", status_code=400)
+        refused.requests = 2
+        twice = dataclasses.replace(reply("ok"), requests=2)
+        rig.build([twice, refused], concurrency=1, parts={"limiter": one_per_second})
+        report = rig.run(3)
+        assert [used.requests for _, used in one_per_second.settled] == [2, 2, 1]
+        assert (report.requests, report.retries) == (5, 2)
