@@ -21,10 +21,10 @@ from airflow_llm_provider.dataset.plan import (
     ShardEntry,
     SplitSettings,
     plan_id_of,
+    shard_salt,
     write_plan,
 )
 from airflow_llm_provider.dataset.reuse import forget_answers
-from airflow_llm_provider.dataset.schemas import schema_text
 from airflow_llm_provider.dataset.shard_writer import ShardWriter
 from airflow_llm_provider.dataset.shards import MESSAGES, SHARD_COLUMNS, shard_arrays
 from airflow_llm_provider.dataset.sizes import row_bytes
@@ -80,7 +80,7 @@ class Draft:
 
     def _begin_names(self) -> None:
         self._search = DonorSearch(self._layout)
-        salt = f"{self._spec.fingerprint}\n{schema_text(self._source.schema)}".encode()
+        salt = shard_salt(self._spec, self._source.schema)
         self._names = ShardNames(pa.schema([*self._source.schema, *self._messages]), salt)
 
     @property

@@ -74,7 +74,9 @@ class LocalStorage(Storage):
 
     def _open_parquet(self, name: str, stack: ExitStack) -> pq.ParquetFile:
         del stack
-        return pq.ParquetFile(self.path(name), pre_buffer=False, buffer_size=PARQUET_BUFFER)
+        return pq.ParquetFile(
+            self.path(name), pre_buffer=False, buffer_size=PARQUET_BUFFER, page_checksum_verification=True
+        )
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder if it is empty."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
+from airflow_llm_provider.dataset.checksum import repeated
 from airflow_llm_provider.dataset.content_hash import ContentHash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from airflow_llm_provider.dataset.packing import Cut
 
@@ -59,8 +60,7 @@ class ShardNames:
         repeat = self._seen[name]
         self._seen[name] += 1
         if repeat:
-            # The same rows again: still content, and asked separately, as identical rows of one shard are.
-            name = ContentHash(pa.schema([]), f"{name} {repeat}".encode()).hexdigest()
+            name = repeated(name, repeat)
         self.names.append(name)
         self._open = ContentHash(self._schema, self._salt)
 

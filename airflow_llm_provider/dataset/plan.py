@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.checksum import is_intact, sealed
 from airflow_llm_provider.dataset.schemas import carried_schema, decode_schema, encode_schema, schema_text
 from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
@@ -137,6 +138,11 @@ class Plan:
     estimate: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def salt(self) -> bytes:
+        """What else is in the names of the shards, besides their rows."""
+        return shard_salt(self.spec, self.input_schema)
+
+    @property
     def rows(self) -> int:
         """Rows of the input, and of the output."""
         return sum(entry.rows for entry in self.shards)
@@ -221,6 +227,14 @@ class Plan:
         )
 
 
+def shard_salt(spec: CompletionSpec, schema: pa.Schema) -> bytes:
+    """Return what is in the name of a shard besides its rows.
+
+    :param schema: of the input.
+    """
+    return f"{spec.fingerprint}\n{schema_text(schema)}".encode()
+
+
 def plan_id_of(
     spec: CompletionSpec,
     schema: pa.Schema,
@@ -250,7 +264,7 @@ def write_plan(layout: Layout, plan: Plan) -> str:
     name = layout.plan(plan.plan_id)
     # The standard library, and ASCII: a schema's bounds may be integers beyond the 64 bits that orjson knows, and a
     # prompt may hold half of a surrogate pair.
-    layout.storage.write_bytes(name, json.dumps(plan.to_json(), indent=2).encode())
+    layout.storage.write_bytes(name, json.dumps(sealed(plan.to_json()), indent=2).encode())
     return layout.uri(name)
 
 
@@ -265,13 +279,20 @@ def read_plan(layout: Layout, plan_id: str) -> Plan:
     if data is None:
         raise LLMStateError(f"the plan {uri} is missing: clear the split and everything after it")
     try:
-        return Plan.from_json(json.loads(data))
+        value = json.loads(data)
+        plan = Plan.from_json(value)
     except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
         if isinstance(error, LLMInputError):
             raise
         raise LLMStateError(
             f"the plan {uri} is damaged ({type(error).__name__}): clear the split and everything after it"
         ) from error
+    if plan.plan_id != plan_id or not is_intact(value):
+        raise LLMStateError(
+            f"the plan {uri} is not what the split wrote: somebody has changed it, or the storage has. Clear the split and "
+            "everything after it, which writes it anew; change the DAG to ask otherwise. Answers are kept"
+        )
+    return plan
 
 
 def _entry(value: Mapping[str, Any]) -> ShardEntry:

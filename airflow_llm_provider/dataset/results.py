@@ -153,7 +153,11 @@ def read_results_file(layout: Layout, shard_id: str) -> pa.Table | None:
     if data is None:
         return None
     with layout.storage.reading(name):
-        return _with_later_columns(pq.read_table(io.BytesIO(data), pre_buffer=False, use_threads=False))
+        return _with_later_columns(
+            pq.read_table(
+                io.BytesIO(data), pre_buffer=False, use_threads=False, page_checksum_verification=True
+            )
+        )
 
 
 def _with_later_columns(table: pa.Table) -> pa.Table:

@@ -42,7 +42,9 @@ class RowGroupWriter:
         self._batches: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         self._gathered_bytes = 0
-        self._writer = pq.ParquetWriter(file, schema, compression=compression, use_dictionary=dictionary)
+        self._writer = pq.ParquetWriter(
+            file, schema, compression=compression, use_dictionary=dictionary, write_page_checksum=True
+        )
         #: Rows taken so far.
         self.rows = 0
         #: Row groups written so far.

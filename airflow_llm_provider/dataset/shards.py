@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_llm_provider.dataset.content_hash import ContentHash
 from airflow_llm_provider.dataset.rows import iter_rows
 from airflow_llm_provider.dataset.storage import BrokenFileError, MissingFileError, Storage
+from airflow_llm_provider.dataset.urls import public_uri
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
@@ -119,6 +121,22 @@ class ShardFile:
                     break
                 # Arrow returns columns in the order of the file.
                 yield batch.select(names)
+
+    @property
+    def uri(self) -> str:
+        """Where it lies, fit for messages."""
+        return public_uri(self._storage.uri(self._name))
+
+    def content_hash(self, salt: bytes) -> str:
+        """Hash the rows, as the split did to name the shard.
+
+        :param salt: what else is in its name.
+        """
+        fields = [*self.input_schema, *([MESSAGES] if self.has_messages else [])]
+        content = ContentHash(pa.schema(fields), salt)
+        for batch in self._read(_READ_ROWS, [field.name for field in fields]):
+            content.update(batch)
+        return content.hexdigest()
 
     def iter_rows(self, columns: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield some columns as one dict per row, in order."""

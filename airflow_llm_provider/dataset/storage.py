@@ -248,7 +248,9 @@ class Storage:
 
     def _open_parquet(self, name: str, stack: ExitStack) -> pq.ParquetFile:
         source = stack.enter_context(self._fs.open(self.path(name), "rb"))
-        return pq.ParquetFile(source, pre_buffer=False, buffer_size=PARQUET_BUFFER)
+        return pq.ParquetFile(
+            source, pre_buffer=False, buffer_size=PARQUET_BUFFER, page_checksum_verification=True
+        )
 
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:

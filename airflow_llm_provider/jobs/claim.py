@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.dataset.checksum import check_content
 from airflow_llm_provider.dataset.lease import Lease, LeaseTerms
 from airflow_llm_provider.dataset.lease_record import Owner, Work
 from airflow_llm_provider.dataset.reuse import known_answers
@@ -78,6 +79,7 @@ def claim_shard(
     """
     entry = plan.entry(reference.shard_id)
     with claimant.on_shard(layout, plan, reference) as lease, open_shard(layout, entry) as shard:
+        check_content(shard, plan, entry)
         # Not before the lease is held: whoever held it before may just have got an answer.
         known = known_answers(layout, entry, shard.keys)
         yield ClaimedShard(layout=layout, plan=plan, lease=lease, shard=shard, known=known)
