@@ -178,3 +178,19 @@ class Observer(Protocol):
     def on_event(self, event: Event) -> None:
         """Take note of ``event``."""
         ...
+
+
+class Observers:
+    """Tells two observers of every event; what the second one raises is a bug that the first one hears of."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self._first = first
+        self._second = second
+
+    def on_event(self, event: Event) -> None:
+        """Tell both."""
+        self._first.on_event(event)
+        try:
+            self._second.on_event(event)
+        except Exception as error:  # noqa: BLE001 -- watching must not cost an answer
+            self._first.on_event(BugFound(where="observer", error=error))

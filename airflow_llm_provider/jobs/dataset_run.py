@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.memory import InMemory
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.clock import Clock
+    from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.spec import CompletionSpec
     from airflow_llm_provider.xcom import RunSummary, ShardReference
 
@@ -66,6 +67,7 @@ def run_dataset(
     prices: Mapping[str, Mapping[str, float]] | None = None,
     resolver: Resolver = resolve,
     client: Callable[[], ModelClient] | None = None,
+    observer: Observer | None = None,
     clock: Clock | None = None,
     rng: random.Random | None = None,
     log: logging.Logger | None = None,
@@ -94,6 +96,7 @@ def run_dataset(
         :class:`~airflow_llm_provider.jobs.options.CompleteOptions`.
     :param split_options: further options of the split; ``shard_tokens`` here is the one of this call unless given.
     :param prices: US dollars per million tokens by model, as :class:`~airflow_llm_provider.prices.Pricer` takes them.
+    :param observer: hears of every event, an :class:`~airflow_llm_provider.engine.events.Observer`: for metrics.
     :param client: makes the client, instead of ``base_url`` and ``api_key``.
     :raises LLMError: as the three steps do.
     """
@@ -156,6 +159,7 @@ def run_dataset(
             resolver=resolver,
             probe=reference.index == 0,
             claimant=claimant,
+            observer=observer,
             clock=clock,
             rng=rng,
             log=log,

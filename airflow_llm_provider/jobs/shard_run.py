@@ -16,6 +16,7 @@ from airflow_llm_provider.dataset.results import write_results
 from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.events import Observers
 from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.dataset.plan import Plan
     from airflow_llm_provider.engine.call import Judge, ModelClient
+    from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.runner import Engine
     from airflow_llm_provider.prices import Pricer
@@ -61,6 +63,7 @@ class ShardRun:
     :param pricer: prices of the requests of ``client``.
     :param limiter: limits of ``client``; ``None``: only pauses that the endpoint asks for.
     :param probe: whether the first request goes out alone, so that a wrong key costs one request.
+    :param observer: hears of every event of the engine, besides the log.
     :param claimant: who asks, for whoever finds the shard in use; ``None``: this process.
     """
 
@@ -77,6 +80,7 @@ class ShardRun:
         limiter: Limiter | None = None,
         probe: bool = True,
         claimant: Claimant | None = None,
+        observer: Observer | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         log: logging.Logger | None = None,
@@ -88,6 +92,7 @@ class ShardRun:
         self._resolver = resolver
         self._probe = probe
         self._claimant = claimant or Claimant()
+        self._observer = observer
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not a secret
         self._log = log or _log
@@ -227,6 +232,7 @@ class ShardRun:
         self, claimed: ClaimedShard, settled: SettledRows, judge: Judge, progress: ProgressLog
     ) -> Engine:
         layout, plan = claimed.layout, claimed.plan
+        observer = progress if self._observer is None else Observers(progress, self._observer)
         setup = self._setup(plan)
         # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
         budget = setup.budget(
@@ -234,13 +240,13 @@ class ShardRun:
             holder=self._reference.shard_id,
             known=lambda: spent_on(layout, plan),
             shared=len(plan.shards) > 1,
-            observer=progress,
+            observer=observer,
         )
         return setup.engine(
             judge,
             gates=(LeaseGate(claimed.lease),),
             budget=budget,
-            observer=progress,
+            observer=observer,
             probe=self._probe,
             watch_rejections=not settled.reused,
         )

@@ -7,7 +7,7 @@ import inspect
 import re
 import tomllib
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 import yaml
@@ -25,6 +25,7 @@ from airflow_llm_provider import (
     llm_map,
 )
 from airflow_llm_provider.dataset.columns import METADATA
+from airflow_llm_provider.engine import events
 from airflow_llm_provider.engine.status import PAID_STATUSES, RowStatus
 from airflow_llm_provider.get_provider_info import get_provider_info
 from airflow_llm_provider.hooks.endpoint import LLM_EXTRAS
@@ -185,6 +186,15 @@ class TestNames:
         parents = {parent for kind in tree.values() for parent in kind.__mro__[1:]}
         leaves = {name for name, kind in tree.items() if kind not in parents}
         assert named == leaves | {"LLMInputError", "LLMRetryableError"}
+
+
+class TestEvents:
+    def test_are_all_with_their_fields(self, pages: dict[str, Any]) -> None:
+        table = {code(row[0])[0]: code(row[2]) for row in pages["docs/how-to/events.md"].table("Events")}
+        assert table == {
+            kind.__name__: [field.name for field in dataclasses.fields(kind)]
+            for kind in get_args(events.Event)
+        }
 
 
 class TestInstallation:

@@ -7,6 +7,7 @@ import logging
 from airflow_llm_provider.engine.events import RowDone
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.jobs import ShardRun
 from airflow_llm_provider.jobs.progress import ProgressLog
 from airflow_llm_provider.testing.clock import ManualClock
 
@@ -40,3 +41,21 @@ class TestProgressLog:
         lines = [line for line in caplog.messages if "rows done" in line]
         assert len(lines) >= 4
         assert "200 of 200 rows done" in lines[-1]
+
+
+class TestObserver:
+    def test_hears_of_every_event_and_costs_no_answer_when_it_raises(self, job, caplog):
+        job.write(["one", "two", "three"])
+        heard = []
+
+        class Broken:
+            def on_event(self, event):
+                heard.append(type(event).__name__)
+                raise RuntimeError("not my day")
+
+        [reference] = job.split().references
+        state = ShardRun(reference, client=job.client(), observer=Broken(), clock=job.clock).run()
+        assert state.rows_by_status == {"success": 3}
+        assert [heard.count(name) for name in ("AttemptStarted", "AttemptFinished", "RowDone")] == [3, 3, 3]
+        assert "RuntimeError" in caplog.text
+        assert "not my day" not in caplog.text
