@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_llm_provider.dataset.content_hash import ContentHash
+from airflow_llm_provider.dataset.schemas import schema_text
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.dataset.plan import Plan, ShardEntry
     from airflow_llm_provider.dataset.shards import ShardFile
+    from airflow_llm_provider.spec import CompletionSpec
 
 _KEY = "checksum"
 _DIGEST_BYTES = 16
@@ -36,6 +38,14 @@ def _digest(value: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
 
 
+def shard_salt(spec: CompletionSpec, schema: pa.Schema) -> bytes:
+    """Return what is in the name of a shard besides its rows.
+
+    :param schema: of the input.
+    """
+    return f"{spec.fingerprint}\n{schema_text(schema)}".encode()
+
+
 def check_content(shard: ShardFile, plan: Plan, entry: ShardEntry) -> None:
     """Make sure that a shard of a file of its own holds the rows that it is named by.
 
@@ -44,7 +54,7 @@ def check_content(shard: ShardFile, plan: Plan, entry: ShardEntry) -> None:
     if entry.file is not None:
         # Several shards of one file may have become one, whose name is a hash of theirs.
         return
-    name = shard.content_hash(plan.salt)
+    name = shard.content_hash(shard_salt(plan.spec, plan.input_schema))
     repeats = (repeated(name, count) for count in range(1, len(plan.shards)))
     if name != entry.shard_id and entry.shard_id not in repeats:
         raise LLMStateError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.checksum import shard_salt
 from airflow_llm_provider.dataset.donors import DonorSearch, Findings
 from airflow_llm_provider.dataset.fit import check_fit, enlarged
 from airflow_llm_provider.dataset.naming import ShardNames
@@ -21,7 +22,6 @@ from airflow_llm_provider.dataset.plan import (
     ShardEntry,
     SplitSettings,
     plan_id_of,
-    shard_salt,
     write_plan,
 )
 from airflow_llm_provider.dataset.reuse import forget_answers

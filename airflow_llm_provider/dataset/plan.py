@@ -138,11 +138,6 @@ class Plan:
     estimate: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def salt(self) -> bytes:
-        """What else is in the names of the shards, besides their rows."""
-        return shard_salt(self.spec, self.input_schema)
-
-    @property
     def rows(self) -> int:
         """Rows of the input, and of the output."""
         return sum(entry.rows for entry in self.shards)
@@ -227,14 +222,6 @@ class Plan:
         )
 
 
-def shard_salt(spec: CompletionSpec, schema: pa.Schema) -> bytes:
-    """Return what is in the name of a shard besides its rows.
-
-    :param schema: of the input.
-    """
-    return f"{spec.fingerprint}\n{schema_text(schema)}".encode()
-
-
 def plan_id_of(
     spec: CompletionSpec,
     schema: pa.Schema,
@@ -262,8 +249,7 @@ def plan_id_of(
 def write_plan(layout: Layout, plan: Plan) -> str:
     """Write the plan and return its URI."""
     name = layout.plan(plan.plan_id)
-    # The standard library, and ASCII: a schema's bounds may be integers beyond the 64 bits that orjson knows, and a
-    # prompt may hold half of a surrogate pair.
+    # The standard library, and ASCII: bounds may be integers beyond 64 bits, a prompt may hold half a surrogate pair.
     layout.storage.write_bytes(name, json.dumps(sealed(plan.to_json()), indent=2).encode())
     return layout.uri(name)
 
@@ -289,8 +275,7 @@ def read_plan(layout: Layout, plan_id: str) -> Plan:
         ) from error
     if plan.plan_id != plan_id or not is_intact(value):
         raise LLMStateError(
-            f"the plan {uri} is not what the split wrote: somebody has changed it, or the storage has. Clear the split and "
-            "everything after it, which writes it anew; change the DAG to ask otherwise. Answers are kept"
+            f"the plan {uri} is not what the split wrote: clear the split and everything after it; answers are kept"
         )
     return plan
 

@@ -125,7 +125,7 @@ class TestTwoProcesses:
 
 class TestStoppedProcess:
     def test_that_wakes_up_after_its_lease_was_taken_over_sends_nothing_more(self, scene, job):
-        first = scene(delay=2, duration=1.0, renewal=0.2, skew=0.2)
+        first = scene(delay=2, duration=4.0, renewal=0.4, skew=0.2)
         os.kill(first.process.pid, signal.SIGSTOP)
         before = first.heal()
         with ThreadPoolExecutor(1) as pool:
