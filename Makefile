@@ -16,7 +16,7 @@ help:
 	@echo "make up     the same Airflow left running with its UI; make down stops it"
 	@echo "make test   install, lint, type-check and run every test"
 	@echo "make test-oldest   what touches Airflow, with Airflow 3.1 and the oldest libraries allowed"
-	@echo "make soak   every benchmark at its full size; minutes"
+	@echo "make soak   every benchmark at its full size, and the long tests; minutes"
 
 install: $(VENV)/.installed
 
@@ -75,6 +75,7 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 # Every claim at its full size, kills and outages among them: minutes. Run before a release.
 soak: install
 	$(BIN)/python -m benchmarks
+	$(BIN)/pytest tests/compose -m soak
 
 # Newest versions of everything, for every supported Python; no URLs.
 constraints: install

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.local import AirflowClient
 
+_JOBS = Path(__file__).parents[1] / "system" / "dags" / "dataset_jobs.py"
 API_KEY = "sk-planted-5b1f0c9d7e3a4f21"
 #: What a person may set beside `docker compose up`, made short for a test.
 _ENVIRONMENT = {
@@ -51,6 +52,7 @@ def topology(server: ScriptedServer) -> Iterator[Topology]:
     folder = Path(tempfile.mkdtemp(prefix="compose-"))
     try:
         running = Topology(folder, _ENVIRONMENT | {"LLM_BASE_URL": server.base_url}, _HASTE)
+        shutil.copy(_JOBS, running.dags)
         with running:
             yield running
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param
@@ -12,10 +12,12 @@ from airflow_llm_provider import CompletionSpec, llm_map
 SPEC = CompletionSpec(model="scripted", prompt="Ticket: {{ text }}", max_output_tokens=16, temperature=0)
 
 
-def dataset_job(dag_id: str, **options: Any) -> None:
+def dataset_job(dag_id: str, *, schedule: str | None = None, **options: Any) -> None:
     with DAG(
         dag_id,
-        schedule=None,
+        schedule=schedule,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
         default_args={"retry_delay": timedelta(seconds=1)},
         params={
             "source": Param("unset", type="string"),
@@ -48,3 +50,7 @@ dataset_job("by_file", retries=0, concurrency=2, split_by="file", split_bytes=1)
 # Pools in which no shard could ever start.
 dataset_job("poolless", retries=2, pool="nowhere")
 dataset_job("cramped", retries=2, concurrency=5, pool="four")
+# Runs that want the one slot at the same time.
+dataset_job("crossing", schedule="@yearly", retries=3, concurrency=1, pool="one")
+# Shards that meet on several workers.
+dataset_job("spread", retries=3, concurrency=2, pool="llm", progress_interval=1)
