@@ -38,7 +38,7 @@ _HASTE = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedServer]:
     """The model, which counts what it gets in any 4.5 seconds: five, less what a busy machine delays a request."""
     limits = AccountLimits(requests=10**6, tokens=10**9, window=4.5, reserve="usage", announce=False)
@@ -46,7 +46,7 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def topology(server: ScriptedServer) -> Iterator[Topology]:
     """Everything in the file, running."""
     folder = Path(tempfile.mkdtemp(prefix="compose-"))
@@ -60,7 +60,7 @@ def topology(server: ScriptedServer) -> Iterator[Topology]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(topology: Topology) -> Iterator[AirflowClient]:
     """REST client, logged in."""
     with topology.client() as connected:
