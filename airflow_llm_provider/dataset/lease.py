@@ -6,7 +6,8 @@ only one can create, which fsspec offers for few stores. Of two that see each ot
 one whose token is smaller goes first.
 
 A thread renews the lease. Who has not renewed it in time, because its process was stopped or the storage away, has lost
-it by its own clock before anybody else may take it by theirs.
+it by its own clocks before anybody else may take it by theirs: by the monotonic one, which nobody sets, and by the
+calendar, since the other does not count the time for which a machine sleeps.
 """
 
 from __future__ import annotations
@@ -14,27 +15,19 @@ from __future__ import annotations
 import datetime as dt
 import math
 import threading
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from airflow_llm_provider.dataset.layout import LEASES
 from airflow_llm_provider.dataset.lease_record import Owner, Record, Scope, Standing, Work
+from airflow_llm_provider.dataset.lease_terms import NEVER, Deadline, LeaseTerms
 from airflow_llm_provider.dataset.process import ProcessId
 from airflow_llm_provider.dataset.urls import public_uri
-from airflow_llm_provider.engine.clock import Clock, SystemClock
-from airflow_llm_provider.errors import (
-    LLMBusyError,
-    LLMError,
-    LLMInputError,
-    LLMRetryableError,
-    LLMStateError,
-)
+from airflow_llm_provider.errors import LLMBusyError, LLMError, LLMRetryableError, LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from airflow_llm_provider.dataset.layout import Layout
@@ -45,30 +38,6 @@ _LOOK_AGAIN = 0.05
 _PATIENCE = 10.0
 _TOKEN_LENGTH = 16
 _SPLITS = frozenset({Work.SPLIT, Work.START_OVER})
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaseTerms:
-    """How long leases last.
-
-    :param duration: seconds for which a lease holds without being renewed.
-    :param renewal: seconds between renewals.
-    :param skew: seconds by which the clocks of two machines may differ.
-    :param sleep: waits so many seconds.
-    """
-
-    duration: float = 60.0
-    renewal: float = 15.0
-    skew: float = 10.0
-    clock: Clock = field(default_factory=SystemClock)
-    sleep: Callable[[float], None] = time.sleep
-
-    def __post_init__(self) -> None:
-        if not 0 < self.renewal < self.duration or self.skew < 0:
-            raise LLMInputError(
-                f"LeaseTerms has renewal {self.renewal!r}, duration {self.duration!r} and skew {self.skew!r}: give a "
-                "renewal above 0 and below the duration, and a skew of at least 0"
-            )
 
 
 class Lease:
@@ -107,7 +76,7 @@ class Lease:
             since=self._terms.clock.time(),
             expires=math.inf,
         )
-        self._valid_until = -math.inf
+        self._valid_until = Deadline(monotonic=-math.inf, time=-math.inf)
         self._problem: LLMError | None = None
         self._ended = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="llm-lease", daemon=True)
@@ -117,7 +86,7 @@ class Lease:
     @property
     def problem(self) -> LLMError | None:
         """Why nothing may be sent or written any more; ``None``: the lease is held."""
-        if self._problem is None and self._terms.clock.monotonic() >= self._valid_until:
+        if self._problem is None and self._valid_until.has_passed(self._terms.clock):
             self._problem = self._lost(f"it was not renewed for {self._terms.duration:.0f} s")
         return self._problem
 
@@ -140,11 +109,11 @@ class Lease:
 
         :raises LLMBusyError: when somebody is.
         """
-        self._valid_until = math.inf
+        self._valid_until = NEVER
         self._must_wait()
 
     def __enter__(self) -> Self:
-        self._valid_until = math.inf
+        self._valid_until = NEVER
         self._write(Standing.CLAIMED)
         try:
             while self._must_wait():
@@ -196,8 +165,8 @@ class Lease:
         began = terms.clock.monotonic()
         self._record = replace(self._record, standing=standing, expires=terms.clock.time() + terms.duration)
         self._storage.write_bytes(self._name, self._record.to_bytes())
-        if terms.clock.monotonic() < self._valid_until:
-            self._valid_until = began + terms.duration
+        if not self._valid_until.has_passed(terms.clock):
+            self._valid_until = Deadline(monotonic=began + terms.duration, time=self._record.expires)
 
     def _withdraw(self) -> None:
         # A file that stays behind runs out by itself, and must not hide how the work went.

@@ -53,10 +53,10 @@ def check_partition_by(columns: Sequence[str], schema: pa.Schema) -> None:
                 f"partition_by names {name!r}, which is {kind}: only texts, integers, booleans and dates make folders "
                 "whose names read back as the same values"
             )
-        if name[0] in "._" or _UNSAFE.search(name):
+        if name[:1] in {"", ".", "_"} or _UNSAFE.search(name):
             raise LLMInputError(
-                f"partition_by names {name!r}: readers pass over folders that begin with '_' or '.', and do not unescape "
-                "the names of columns; rename it in the source"
+                f"partition_by names {name!r}: readers pass over folders that begin with '_', '.' or '=', and do not "
+                "unescape the names of columns; rename it in the source"
             )
 
 
@@ -88,28 +88,25 @@ class PartitionKeys:
         :raises LLMInputError: when there are more partitions than one output has.
         """
         codes = np.zeros(batch.num_rows, dtype=np.int64)
-        texts: list[list[str | None]] = []
+        columns: list[tuple[list[str | None], NDArray[np.int64]]] = []
         for name in self._columns:
             array = batch.column(name)
             if pa.types.is_dictionary(array.type):
                 array = array.dictionary_decode()
             encoded = array.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
-            texts.append(encoded.dictionary.to_pylist())
-            codes = codes * max(1, len(texts[-1])) + np.asarray(encoded.indices, dtype=np.int64)
+            texts, indices = encoded.dictionary.to_pylist(), np.asarray(encoded.indices, dtype=np.int64)
+            columns.append((texts, indices))
+            codes = codes * max(1, len(texts)) + indices
+            if len(columns) > 1:
+                # No more than there are rows: many columns have more combinations than there are integers.
+                _, codes = np.unique(codes, return_inverse=True)
         found, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
         numbers = np.zeros(len(found), dtype=np.int64)
         # In the order in which they come, so that the same rows give the same partitions however they are batched.
         for position in np.argsort(first):
-            numbers[position] = self._number(self._texts(int(found[position]), texts))
+            row = first[position]
+            numbers[position] = self._number(tuple(texts[indices[row]] for texts, indices in columns))
         return numbers[inverse]
-
-    @staticmethod
-    def _texts(code: int, texts: list[list[str | None]]) -> Values:
-        values: list[str | None] = []
-        for of_column in reversed(texts):
-            code, index = divmod(code, max(1, len(of_column)))
-            values.append(of_column[index])
-        return tuple(reversed(values))
 
     def _number(self, values: Values) -> int:
         known = self._numbers.get(values)

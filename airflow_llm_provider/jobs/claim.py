@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.checksum import check_content
-from airflow_llm_provider.dataset.lease import Lease, LeaseTerms
+from airflow_llm_provider.dataset.lease import Lease
 from airflow_llm_provider.dataset.lease_record import Owner, Work
 from airflow_llm_provider.dataset.reuse import known_answers
 from airflow_llm_provider.dataset.shards import open_shard
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_llm_provider.dataset.layout import Layout
+    from airflow_llm_provider.dataset.lease_terms import LeaseTerms
     from airflow_llm_provider.dataset.plan import Plan
     from airflow_llm_provider.dataset.reuse import KnownAnswers
     from airflow_llm_provider.dataset.shards import ShardFile

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.layout import LEASES, Layout
-from airflow_llm_provider.dataset.lease import Lease, LeaseTerms
+from airflow_llm_provider.dataset.lease import Lease
 from airflow_llm_provider.dataset.lease_record import Owner, Record, Scope, Standing, Work
+from airflow_llm_provider.dataset.lease_terms import LeaseTerms
 from airflow_llm_provider.dataset.process import ProcessId
 from airflow_llm_provider.errors import LLMBusyError, LLMInputError, LLMRetryableError, LLMStateError
 from airflow_llm_provider.testing.clock import ManualClock
@@ -47,6 +48,15 @@ class Desk:
         name = Scope(work=work, run=owner.digest, plan=plan, shard=shard).name("0" * 16)
         self.storage.write_bytes(name, dataclasses.replace(record, **changes).to_bytes())
         return name
+
+
+class Nap(ManualClock):
+    """The clock of a machine that slept, which the calendar counts and ``CLOCK_MONOTONIC`` does not."""
+
+    seconds = 0.0
+
+    def time(self):
+        return super().time() + self.seconds
 
 
 def fail(_):
@@ -253,6 +263,20 @@ class TestRenewal:
             assert not lease.held
             desk.clock.jump(10)
             with desk.lease(PERSON):
+                lease.renew()
+                assert len(desk.files()) == 1
+
+    def test_a_machine_that_slept_has_lost_it(self, desk):
+        asleep = Nap()
+        desk.terms = dataclasses.replace(desk.terms, clock=asleep)
+        with desk.lease() as lease:
+            asleep.seconds = 69.0
+            with pytest.raises(LLMBusyError), desk.lease(PERSON):
+                pass
+            assert not lease.held
+            asleep.seconds = 70.0
+            with desk.lease(PERSON) as other:
+                assert other.held
                 lease.renew()
                 assert len(desk.files()) == 1
 

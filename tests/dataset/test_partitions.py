@@ -78,6 +78,7 @@ class TestColumns:
             ("l", pa.list_(pa.string())),
             ("_x", pa.string()),
             ("a=b", pa.string()),
+            ("", pa.string()),
         ]
     )
 
@@ -91,6 +92,7 @@ class TestColumns:
             (["f"], "'f', which is double"),
             (["l"], "'l', which is list"),
             (["_x"], "begin with '_'"),
+            ([""], "begin with '_', '.' or '='"),
             (["a=b"], "rename it in the source"),
             (["z"], "'z', which the output does not have"),
             (SCHEMA.names, "at least one must stay"),
@@ -147,6 +149,12 @@ class TestKeys:
         texts = [(s, None if n is None else str(n)) for s, n in rows]
         assert keys.found == list(dict.fromkeys(texts))
         assert [keys.found[number] for number in found] == texts
+
+    def test_of_many_columns_with_many_values_are_told_apart(self):
+        columns = {f"c{n}": [f"{n}-{row}" for row in range(1000)] for n in range(7)}
+        keys = PartitionKeys(list(columns))
+        assert keys.numbers(pa.record_batch(columns)).tolist() == list(range(1000))
+        assert keys.found == list(zip(*columns.values(), strict=True))
 
     def test_stop_at_more_than_one_output_has(self, monkeypatch):
         monkeypatch.setattr(partitions, "MOST_PARTITIONS", 3)

@@ -24,9 +24,11 @@ from s3fs import S3FileSystem
 
 from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.lease import Lease, LeaseTerms
+from airflow_llm_provider.dataset.lease import Lease
 from airflow_llm_provider.dataset.lease_record import Owner, Work
+from airflow_llm_provider.dataset.lease_terms import LeaseTerms
 from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMBusyError, LLMInputError, LLMRetryableError, LLMStateError
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.jobs import CompleteOptions, ShardRun, SplitOptions, merge, split
@@ -212,7 +214,7 @@ class TestLeaseOnS3:
     """What holds between processes of different machines, which know nothing of each other but the bucket."""
 
     @staticmethod
-    def lease(run: str, **terms: float) -> Lease:
+    def lease(run: str, clock: Clock | None = None) -> Lease:
         return Lease(
             Layout("s3://lake/out"),
             Work.COMPLETE,
@@ -220,7 +222,7 @@ class TestLeaseOnS3:
             what="shard 0 of",
             plan="p",
             shard="s",
-            terms=LeaseTerms(**terms),  # type: ignore[arg-type]
+            terms=LeaseTerms(clock=clock or SystemClock()),
         )
 
     def test_A21_a_second_run_is_refused_before_it_asks_anything(self, source: str, s3: S3FileSystem) -> None:
@@ -253,17 +255,18 @@ class TestLeaseOnS3:
         assert s3.find("lake/out/_llm/leases") == []
 
     def test_one_that_ran_out_is_taken_over_and_its_holder_finds_out(self, s3: S3FileSystem) -> None:
-        with self.lease("first", duration=0.3, renewal=0.29, skew=0.0) as first:
+        clock = ManualClock()
+        with self.lease("first", clock=clock) as first:
             first._ended.set()  # as if its process were stopped
             first._keeper.join()
-            while True:
-                with (
-                    contextlib.suppress(LLMBusyError),
-                    self.lease("second", duration=0.3, renewal=0.1, skew=0.0),
-                ):
-                    break
-            with pytest.raises(LLMRetryableError, match="the lease on shard 0 of s3://lake/out is lost"):
-                first.check()
+            clock.jump(69)
+            with pytest.raises(LLMBusyError), self.lease("second", clock=clock):
+                pass
+            clock.jump(1)
+            with self.lease("second", clock=clock) as second:
+                assert second.held
+                with pytest.raises(LLMRetryableError, match="the lease on shard 0 of s3://lake/out is lost"):
+                    first.check()
 
 
 class TestStorageOnS3:
