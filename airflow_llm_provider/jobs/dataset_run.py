@@ -6,15 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
-from airflow_llm_provider.dataset.arrow_memory import give_back
 from airflow_llm_provider.dataset.lease_record import Owner
 from airflow_llm_provider.dataset.urls import Resolver, resolve
-from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
-from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.jobs.accounts import Account
 from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions
-from airflow_llm_provider.jobs.shard_run import ShardRun
+from airflow_llm_provider.jobs.shard_series import ShardSeries
 from airflow_llm_provider.jobs.split import split
 from airflow_llm_provider.limiters import account_key
 from airflow_llm_provider.prices import Pricer
@@ -32,7 +31,9 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.spec import CompletionSpec
-    from airflow_llm_provider.xcom import RunSummary, ShardReference
+    from airflow_llm_provider.xcom import RunSummary
+
+_SHARD_TOKENS = 2_000_000
 
 
 def run_dataset(
@@ -46,7 +47,7 @@ def run_dataset(
     where: str | pc.Expression | None = None,
     limit: int | None = None,
     concurrency: int = 16,
-    shard_tokens: int = 2_000_000,
+    shard_tokens: int | None = None,
     timeout: float = 60.0,
     max_attempts: int = 5,
     max_output_attempts: int = 1,
@@ -81,12 +82,13 @@ def run_dataset(
     :param destination: folder of the output; any fsspec URL.
     :param base_url: the endpoint, such as ``http://127.0.0.1:8000/v1``; ``None``: OpenAI's.
     :param api_key: key of the account; ``None``: none is sent.
-    :param columns: input columns that the output carries, in this order; ``None``: all. This and the next two, if given,
-        go before those of ``split_options``.
+    :param columns: input columns that the output carries, in this order; ``None``: all. This and whatever else of
+        :class:`~airflow_llm_provider.jobs.options.SplitOptions` is given here goes before ``split_options``.
     :param where: which rows are taken: a condition as text, or a ``pyarrow.compute.Expression``; ``None``: all.
     :param limit: only the first of them, so many; ``None``: all.
-    :param shard_tokens: prompt tokens of one shard. In one process shards run one after the other and are only where
-        finished results are put in place, so they are ten times as large as the operators' by default.
+    :param shard_tokens: prompt tokens of one shard; ``None``: those of ``split_options``, or 2,000,000 without these. In
+        one process shards run one after the other and are only where finished results are put in place, so they are ten
+        times as large as the operators'.
     :param keep_days: days after which plans, shards and answers below ``destination`` that no run has used are deleted;
         ``None``: never.
     :param limits: requests and tokens a minute, for every model or by model, such as
@@ -94,7 +96,7 @@ def run_dataset(
     :param limiter_url: where limits and budget are shared; by default, and as ``file://``, between all processes of
         this machine that send with the same key to the same endpoint. These and the options below are those of
         :class:`~airflow_llm_provider.jobs.options.CompleteOptions`.
-    :param split_options: further options of the split; ``shard_tokens`` here is the one of this call unless given.
+    :param split_options: further options of the split.
     :param prices: US dollars per million tokens by model, as :class:`~airflow_llm_provider.prices.Pricer` takes them.
     :param observer: hears of every event, an :class:`~airflow_llm_provider.engine.events.Observer`: for metrics.
     :param client: makes the client, instead of ``base_url`` and ``api_key``.
@@ -119,26 +121,29 @@ def run_dataset(
     )
     pricer = Pricer(prices, base_url=base_url)
 
-    given: dict[str, Any] = {"columns": columns, "where": where, "limit": limit}
+    given: dict[str, Any] = {
+        "columns": columns,
+        "where": where,
+        "limit": limit,
+        "shard_tokens": shard_tokens,
+        "max_cost_usd": max_cost_usd,
+    }
     taken = {name: value for name, value in given.items() if value is not None}
+    splitting = dataclasses.replace(split_options or SplitOptions(shard_tokens=_SHARD_TOKENS), **taken)
+    if splitting.dry_run:
+        raise LLMInputError("split_options.dry_run writes no plan: call split() itself for an estimate")
     claimant = Claimant(owner=Owner.of_process(), leave=True)
     result = split(
         spec,
         source,
         destination,
-        options=dataclasses.replace(
-            split_options or SplitOptions(shard_tokens=shard_tokens, max_cost_usd=max_cost_usd), **taken
-        ),
+        options=splitting,
         resolver=resolver,
         pricer=pricer,
         claimant=claimant,
         clock=clock,
         log=log,
     )
-    # One process does what are three tasks elsewhere: what one step had is not to be added to what the next one takes.
-    give_back()
-    if result.plan_uri is None:
-        raise ValueError("split_options.dry_run writes no plan: call split() itself for an estimate")
     account = Account(
         name="",
         client=(lambda _: client())
@@ -149,27 +154,21 @@ def run_dataset(
         limits=limits,
         pricer=pricer,
     )
-
-    def shard_run(reference: ShardReference, accounts: OpenAccounts) -> ShardRun:
-        return ShardRun(
-            reference,
-            accounts=accounts,
-            options=options,
-            destination=destination,
-            resolver=resolver,
-            probe=reference.index == 0,
-            claimant=claimant,
-            observer=observer,
-            clock=clock,
-            rng=rng,
-            log=log,
-        )
-
-    accounts = OpenAccounts([account], concurrency=concurrency, limiter_url=limiter_url, clock=clock)
-    states = run_blocking(_ask_all(result.references, accounts, shard_run)) if result.references else []
+    series = ShardSeries(
+        result.references,
+        accounts=[account],
+        options=options,
+        destination=destination,
+        resolver=resolver,
+        claimant=claimant,
+        observer=observer,
+        clock=clock,
+        rng=rng,
+        log=log,
+    )
     return merge(
-        result.plan_uri,
-        states=states,
+        str(result.plan_uri),
+        states=[state.to_json() for state in series.run()],
         destination=destination,
         failure_threshold=failure_threshold,
         keep_days=keep_days,
@@ -178,19 +177,3 @@ def run_dataset(
         clock=clock,
         log=log,
     )
-
-
-async def _ask_all(
-    references: Sequence[ShardReference],
-    accounts: OpenAccounts,
-    shard_run: Callable[[ShardReference, OpenAccounts], ShardRun],
-) -> list[dict[str, Any]]:
-    """Ask shard after shard with one client and one limiter, so that connections are opened once."""
-    states = []
-    try:
-        for reference in references:
-            states.append((await shard_run(reference, accounts).ask()).to_json())
-            give_back()
-    finally:
-        await accounts.aclose()
-    return states

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.dataset.arrow_memory import give_back
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import run_blocking
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_llm_provider.engine.clock import Clock
+    from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.jobs.options import CompleteOptions
     from airflow_llm_provider.xcom import ShardReference, ShardState
@@ -30,6 +32,7 @@ class ShardSeries:
     :param options: how requests are sent.
     :param destination: the destination that the split was given.
     :param claimant: who asks, for whoever finds a shard in use; ``None``: this process.
+    :param observer: hears of every event of the engine, besides the log.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class ShardSeries:
         destination: str | None = None,
         resolver: Resolver = resolve,
         claimant: Claimant | None = None,
+        observer: Observer | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         log: logging.Logger | None = None,
@@ -51,6 +55,7 @@ class ShardSeries:
         self._destination = destination
         self._resolver = resolver
         self._claimant = claimant
+        self._observer = observer
         self._clock = clock
         self._rng = rng
         self._log = log
@@ -68,6 +73,7 @@ class ShardSeries:
 
     async def ask(self) -> list[ShardState]:
         """Ask on the running loop."""
+        states: list[ShardState] = []
         accounts = OpenAccounts(
             self._accounts,
             concurrency=self._options.concurrency,
@@ -75,8 +81,13 @@ class ShardSeries:
             clock=self._clock,
         )
         try:
-            return [await self._begin(reference, accounts).ask() for reference in self._references]
+            for reference in self._references:
+                # What the step before had is not to be added to what this one takes, as it never is between tasks.
+                give_back()
+                states.append(await self._begin(reference, accounts).ask())
+            return states
         finally:
+            give_back()
             await accounts.aclose()
 
     def stop(self, reason: str) -> None:
@@ -95,6 +106,7 @@ class ShardSeries:
             # What the first shard has found out about the key holds for the others.
             probe=reference.index == 0,
             claimant=self._claimant,
+            observer=self._observer,
             clock=self._clock,
             rng=self._rng,
             log=self._log,

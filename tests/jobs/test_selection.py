@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -97,3 +98,18 @@ class TestSelection:
         )
         assert (summary.rows, summary.shards) == (2, 2)
         assert job.calls == TEXTS[6:8]
+
+    def test_run_dataset_takes_no_option_of_the_split_in_vain(self, job, tmp_path):
+        job.write(TEXTS)
+        taken = {"client": job.client, "clock": job.clock, "split_options": SplitOptions(where="text <> 'x'")}
+        summary = run_dataset(job.spec, job.source, str(tmp_path / "a"), shard_tokens=1, **taken)
+        assert summary.shards == len(TEXTS)
+        job.requests()
+        spec = dataclasses.replace(job.spec, model="a-model-without-a-price")
+        with pytest.raises(LLMInputError, match="max_cost_usd"):
+            run_dataset(spec, job.source, str(tmp_path / "b"), max_cost_usd=1.0, **taken)
+        assert (job.calls, (tmp_path / "b").exists()) == ([], False)
+
+    def test_run_dataset_has_no_dry_run_and_says_so_before_it_reads(self, job):
+        with pytest.raises(LLMInputError, match="call split"):
+            run_dataset(job.spec, "not there", job.destination, split_options=SplitOptions(dry_run=True))
