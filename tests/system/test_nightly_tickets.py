@@ -15,12 +15,11 @@ from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.local.errors import ApiError
 from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.local.tickets import sample_tickets, write_sample_tickets
+from tests.system.backfills import once_unlocked
 from tests.system.stage import API_KEY, ROW_TEXT, SYSTEM, Run, begins_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_llm_provider.local import AirflowClient, LocalAirflow
+    from airflow_llm_provider.local import LocalAirflow
     from airflow_llm_provider.testing.scripted_server import RecordedRequest
     from tests.system.stage import Stage
 
@@ -111,7 +110,7 @@ class Nights:
                 max_active_runs=3,
             )
 
-        once_unlocked(self.client, create)
+        once_unlocked(self.client, DAG_ID, create)
 
     def of_type(self, run_type: str) -> list[Run]:
         """Runs of one type by date, waited for until there is one."""
@@ -146,29 +145,6 @@ class Nights:
         )
 
 
-def once_unlocked(client: AirflowClient, create: Callable[[], None]) -> None:
-    """Create a backfill, again when on SQLite another process wrote in between, which Airflow does not endure."""
-
-    def created() -> bool:
-        try:
-            # Airflow looks every half minute only whether a backfill has ended, and one that failed to begin may stay.
-            for backfill in client.call("GET", "/backfills", dag_id=DAG_ID)["backfills"]:
-                if backfill["completed_at"] is None:
-                    client.call("PUT", f"/backfills/{backfill['id']}/cancel")
-            create()
-        except ApiError as error:
-            if error.status not in {409, 500, 503}:
-                raise
-            return False
-        except subprocess.CalledProcessError as error:
-            if "database is locked" not in error.stdout + error.stderr:
-                pytest.fail(error.stdout + error.stderr)
-            return False
-        return True
-
-    wait_until(created, timeout=120, what="the database was locked for a backfill")
-
-
 def backfill_by_command_line(airflow: LocalAirflow) -> None:
     """`airflow backfill create` over the three dates, of the DAG that is still paused."""
     words = ["--dag-id", DAG_ID, "--from-date", FIRST.isoformat(), "--to-date", LAST.isoformat()]
@@ -181,7 +157,7 @@ def backfill_by_command_line(airflow: LocalAirflow) -> None:
         )
 
     with airflow.client() as client:
-        once_unlocked(client, create)
+        once_unlocked(client, DAG_ID, create)
 
 
 @begins_with(backfill_by_command_line)

@@ -23,7 +23,9 @@ def dataset_job(dag_id: str, *, schedule: str | None = None, **options: Any) -> 
             "source": Param("unset", type="string"),
             "destination": Param("unset", type="string"),
             "conn_id": Param("unset", type="string"),
-            "rows_per_shard": Param(100, type="integer", minimum=1),
+            "rows_per_shard": Param(
+                100, type="integer", minimum=1, description="Most rows of one shard, hence of one task"
+            ),
         },
     ):
         llm_map(
