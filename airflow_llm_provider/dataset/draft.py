@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from airflow_llm_provider.dataset.ahead import read_ahead
 from airflow_llm_provider.dataset.checksum import shard_salt
 from airflow_llm_provider.dataset.donors import DonorSearch, Findings
 from airflow_llm_provider.dataset.fit import check_fit, enlarged
@@ -120,7 +121,7 @@ class Draft:
 
         # One thread: batches are taken in their order. This one reads and renders meanwhile.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm-split") as counting:
-            for batch in self._source.batches(batch_rows):
+            for batch in read_ahead(self._source.batches(batch_rows)):
                 if batch.num_rows:
                     waiting.append(counting.submit(take, batch, prepare(batch)))
                 if len(waiting) > _BATCHES_AHEAD:

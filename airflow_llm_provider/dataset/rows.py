@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+#: A printed sign of ASCII.
+_SIGN = "[!-~]"
 
 
 def rows_of(batch: pa.RecordBatch, columns: Iterable[str]) -> list[dict[str, Any]]:
@@ -21,16 +25,40 @@ def rows_of(batch: pa.RecordBatch, columns: Iterable[str]) -> list[dict[str, Any
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def text_columns(batch: pa.RecordBatch, columns: Iterable[str]) -> dict[str, list[str]] | None:
-    """Return some columns of a batch as text, nulls as empty text; ``None`` when one of them holds anything else."""
-    arrays = {name: batch.column(name) for name in columns}
-    if not all(_is_text(array.type) for array in arrays.values()):
+def joined_texts(batch: pa.RecordBatch, between: Sequence[str], columns: Sequence[str]) -> list[str] | None:
+    """Return one text for each row: its values of some columns, with the same texts around them in every row.
+
+    :param between: texts before, between and after the columns: one more than these.
+    :return: ``None`` when a column holds anything else than text, or text that is no UTF-8.
+    """
+    arrays = [batch.column(name) for name in columns]
+    if not all(_is_text(array.type) for array in arrays):
         return None
-    texts = {name: _values(array, name) for name, array in arrays.items()}
-    for name, array in arrays.items():
-        if array.null_count:
-            texts[name] = ["" if value is None else value for value in texts[name]]
+    first, *others = (pa.scalar(text, pa.large_string()) for text in between)
+    parts: list[Any] = [first]
+    for array, after in zip(arrays, others, strict=True):
+        parts += [array.cast(pa.large_string()), after]
+    nothing = pa.scalar("", pa.large_string())
+    joined = pc.binary_join_element_wise(*parts, nothing, null_handling="replace", null_replacement="")
+    try:
+        texts: list[str] = joined.to_pylist()
+    except UnicodeDecodeError:
+        return None
     return texts
+
+
+def blank_rows(batch: pa.RecordBatch, columns: Iterable[str]) -> list[int]:
+    """Return the positions of the rows whose texts in all of some columns, at least one, are null or blank."""
+    arrays = [batch.column(name).cast(pa.large_string()) for name in columns]
+    # A sign in the first one settles most rows without making Python texts of them.
+    signs = pc.fill_null(pc.match_substring_regex(arrays[0], _SIGN), fill_value=False)
+    positions: list[int] = pc.indices_nonzero(pc.invert(signs)).to_pylist()
+    for array in arrays:
+        texts = array.take(pa.array(positions, pa.int64())).to_pylist()
+        positions = [
+            position for position, text in zip(positions, texts, strict=True) if not text or text.isspace()
+        ]
+    return positions
 
 
 def _is_text(kind: pa.DataType) -> bool:

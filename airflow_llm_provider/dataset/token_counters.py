@@ -1,4 +1,4 @@
-"""Ways to count tokens: exactly with tiktoken or toktok, or by an estimate."""
+"""Ways to count tokens: exactly with toktok or tiktoken, or by an estimate."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from airflow_llm_provider.dataset.bundle_counter import bundle_counter
 from airflow_llm_provider.dataset.text import json_text
 from airflow_llm_provider.dataset.token_counters import (
     PROBE_COUNTS,
@@ -72,6 +73,9 @@ def _counter(name: str) -> TokenCounter:
     toktok = _toktok(name)
     if toktok is not None:
         return ToktokCounter(name, toktok)
+    bundled = bundle_counter(name)
+    if bundled is not None:
+        return bundled
     try:
         return TiktokenCounter(load_encoding(name))
     except VocabularyMissingError:

@@ -9,7 +9,7 @@ import orjson
 
 from airflow_llm_provider.answers import AnswerJudge
 from airflow_llm_provider.dataset.prepared import PreparedRows
-from airflow_llm_provider.dataset.rows import rows_of, text_columns
+from airflow_llm_provider.dataset.rows import blank_rows, joined_texts, rows_of
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.prompt import PromptFunction, RequestShape, RowRenderError, prompt_of
@@ -108,17 +108,11 @@ class RowPreparation:
 
     def _render_columns(self, batch: pa.RecordBatch, template: PromptTemplate) -> _Rendered | None:
         """Render a plain template over columns of text, the usual case, without a dict per row."""
-        columns = text_columns(batch, template.columns)
-        texts = template.texts(columns) if columns else None
-        if not columns or texts is None:
+        texts = joined_texts(batch, *template.plain) if template.plain else None
+        if texts is None:
             return None
         rendered = _Rendered(rows=batch.num_rows)
-        first, *others = columns.values()
-        blank = [
-            position
-            for position, value in enumerate(first)
-            if (not value or value.isspace()) and not any(other[position].strip() for other in others)
-        ]
+        blank = blank_rows(batch, template.columns)
         for position in blank:
             rendered.set_aside(position, RowStatus.EMPTY_INPUT, _EMPTY)
         if blank:

@@ -61,10 +61,11 @@ class RequestShape:
         empty = orjson.dumps([*opening, {"content": "", "role": "user"}], option=orjson.OPT_SORT_KEYS)
         begun = self._hash.copy()
         begun.update(empty.removesuffix(_AFTER_TEXT).removesuffix(b'""'))
-        found = []
+        # For every row of the dataset, so each name is looked up once.
+        found, begin, written, after = [], begun.copy, orjson.dumps, _AFTER_TEXT
         for text in texts:
-            digest = begun.copy()
-            digest.update(orjson.dumps(text) + _AFTER_TEXT)
+            digest = begin()
+            digest.update(written(text) + after)
             found.append(digest.digest())
         return found
 

@@ -78,13 +78,19 @@ class PromptTemplate:
         self._pairs = tuple(self._bindings.items())
         #: The messages before the user's, the same for every row.
         self.opening = opening_of(spec)
-        self._plain = _plain_parts(tree, self._bindings)
+        plain = _plain_parts(tree, self._bindings)
+        #: The constant texts around the columns that a plain template prints, and these columns: ``None``: it is richer.
+        self.plain: tuple[Sequence[str], Sequence[str]] | None = (
+            ([clean_text(text) for text in plain.between], [column for _, column in plain.slots])
+            if plain is not None and plain.slots
+            else None
+        )
         #: Text of the prompt that is the same in every row and stands behind the first column: what no provider's cache
         #: finds, since caches hold the beginnings of prompts.
         self.fixed_text_behind: str = _fixed_text_behind(tree)
         self._render = (
-            _plain_renderer(self._plain)
-            if self._plain is not None
+            _plain_renderer(plain)
+            if plain is not None
             else _jinja_renderer(compiled(environment, tree), self._pairs)
         )
 
@@ -127,17 +133,6 @@ class PromptTemplate:
         :raises RowRenderError: when this row cannot be rendered.
         """
         return clean_text(self._render(row))
-
-    def texts(self, columns: Mapping[str, Sequence[str]]) -> list[str] | None:
-        """Render the user's messages for many rows at once; ``None`` when the template is too rich for that.
-
-        :param columns: the rows' values by column, all of them text that UTF-8 can write.
-        """
-        if self._plain is None or not self._plain.slots:
-            return None
-        pattern = "%s".join(clean_text(part).replace("%", "%%") for part in self._plain.between)
-        values = [columns[column] for _, column in self._plain.slots]
-        return [pattern % row for row in zip(*values, strict=True)]
 
 
 def opening_of(spec: CompletionSpec) -> list[dict[str, str]]:

@@ -9,7 +9,8 @@ import toktok
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.dataset import tokens, vocabularies
+from airflow_llm_provider.dataset import bundle_counter, tokens, vocabularies
+from airflow_llm_provider.dataset.bundle_counter import BundleCounter
 from airflow_llm_provider.dataset.token_counters import (
     PROBE_COUNTS,
     PROBES,
@@ -23,6 +24,8 @@ from airflow_llm_provider.dataset.vocabularies import VocabularyMissingError, lo
 from airflow_llm_provider.errors import LLMInputError
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+#: Where the rules that cut texts into words meet.
+KNOTTY = " \n\r\t'stlvdmreAZaz019.,/-é中の\u0301\u200d\u3000\x1c😀<|>"
 SAMPLES = {
     "english": "The customer wrote that the invoice from last month has not been paid, although the bank says so. "
     * 9,
@@ -149,16 +152,30 @@ class TestTokenCounter:
         with pytest.raises(LLMInputError, match="encoding is 'nosuch'"):
             token_counter("gpt-4o", "nosuch")
 
-    def test_loads_no_machine_code_of_the_bundle(self):
+    @pytest.mark.parametrize("installed", ["toktok", "bpe_openai"])
+    def test_loads_no_table_that_it_does_not_need(self, installed):
         script = (
-            "import sys; from airflow_llm_provider.dataset.tokens import token_counter\n"
-            "token_counter('gpt-4o').count(['x']); assert 'bpe_openai' not in sys.modules\n"
+            "import sys; from airflow_llm_provider.dataset import tokens\n"
+            f"if {installed!r} != 'toktok': tokens._toktok = lambda name: None\n"
+            "assert tokens.token_counter('gpt-4o').count(['x']) == [1]\n"
+            "assert not {'bpe_openai', 'bpe_openai.registry', 'tiktoken.load'} & set(sys.modules)\n"
         )
         subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.fixture(params=["tiktoken", "toktok"])
+class _WrongBindings:
+    @staticmethod
+    def tokenizer_for_encoding(name):
+        return _WrongBindings()
+
+    def count(self, text):
+        return 1
+
+
+@pytest.fixture(params=["tiktoken", "bundle", "toktok"])
 def counter(request):
+    if request.param == "bundle":
+        return bundle_counter.bundle_counter("o200k_base")
     if request.param == "tiktoken":
         return TiktokenCounter(load_encoding("o200k_base"))
     return ToktokCounter("o200k_base", toktok)
@@ -206,10 +223,14 @@ class TestCounting:
         assert counter.count(texts) == [counter.count([text])[0] for text in texts]
 
     @settings(deadline=None)
-    @given(st.lists(TEXTS, max_size=10), st.sampled_from(["o200k_base", "cl100k_base", "o200k_harmony"]))
-    def test_toktok_counts_as_tiktoken_does(self, texts, encoding):
+    @given(
+        st.lists(st.one_of(TEXTS, st.text(KNOTTY, max_size=40)), max_size=10),
+        st.sampled_from(["o200k_base", "cl100k_base", "o200k_harmony"]),
+    )
+    def test_all_count_as_tiktoken_does(self, texts, encoding):
         exact = [len(load_encoding(encoding).encode_ordinary(text)) for text in texts]
         assert ToktokCounter(encoding, toktok).count(texts) == exact
+        assert bundle_counter.bundle_counter(encoding).count(texts) == exact
         assert TiktokenCounter(load_encoding(encoding)).count(texts) == exact
 
     @pytest.mark.parametrize("encoding", sorted(PROBE_COUNTS))
@@ -219,13 +240,26 @@ class TestCounting:
 
     def test_a_counter_that_counts_otherwise_is_not_used(self, monkeypatch):
         monkeypatch.setattr(toktok, "batch_count", lambda texts, name: [1] * len(texts))
-        assert isinstance(tokens._counter("o200k_base"), TiktokenCounter)
+        assert isinstance(tokens._counter("o200k_base"), BundleCounter)
 
         def fail(texts, name):
             raise RuntimeError
 
         monkeypatch.setattr(toktok, "batch_count", fail)
+        assert isinstance(tokens._counter("o200k_base"), BundleCounter)
+        monkeypatch.setattr(bundle_counter, "_bindings", lambda: _WrongBindings)
         assert isinstance(tokens._counter("o200k_base"), TiktokenCounter)
+
+    def test_a_bundle_without_machine_code_is_not_used(self, monkeypatch, tmp_path):
+        (tmp_path / "bpe_openai").mkdir()
+        (tmp_path / "bpe_openai" / "_bindings.abi3.so").write_bytes(b"no machine code")
+        (tmp_path / "bpe_openai" / "__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(bundle_counter, "_bindings", bundle_counter._bindings.__wrapped__)
+        assert bundle_counter.bundle_counter("o200k_base") is None
+
+    def test_an_encoding_without_known_counts_is_tiktokens(self):
+        assert bundle_counter.bundle_counter("p50k_base") is None
 
     @pytest.mark.parametrize("encoding", ["o200k_base", "cl100k_base"])
     @pytest.mark.parametrize("language", sorted(SAMPLES))

@@ -36,7 +36,7 @@ class TestRowPreparation:
             ]
         ),
         system=st.sampled_from([None, "You sort.", 'Say "%s" \\ é\ud800']),
-        kind=st.sampled_from([pa.string(), pa.large_string()]),
+        kind=st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]),
     )
     def test_prepares_columns_as_it_prepares_rows_one_by_one(self, rows, prompt, system, kind):
         chosen = spec(prompt, system=system)
@@ -54,6 +54,14 @@ class TestRowPreparation:
             assert prepared.fingerprints[n] == fingerprint(request_body(chosen, messages))
             assert prepared.tokens[n] == tokens.count([messages])[0]
             assert (prepared.statuses[n], prepared.errors[n]) == (None, None)
+
+    def test_text_that_is_no_utf8_is_sent_with_replacements(self):
+        array = pa.array([b"ab", b"a\xffb", b" "]).view(pa.string())
+        chosen = spec("{{ a }}!")
+        prepared = RowPreparation(chosen).prepare(pa.record_batch({"a": array}))()
+        sent = [[{"role": "user", "content": text}] for text in ("ab!", "a\ufffdb!")]
+        assert prepared.fingerprints == [*(fingerprint(request_body(chosen, each)) for each in sent), None]
+        assert prepared.statuses == [None, None, "empty_input"]
 
     def test_a_prompt_that_uses_no_column_is_sent_for_every_row(self):
         prepared = RowPreparation(spec("Tell a joke")).prepare(pa.record_batch({"a": ["x", None]}))()
