@@ -41,6 +41,8 @@ OWN_COLUMNS: tuple[pa.Field, ...] = (
 #: Key of the file's metadata that says which columns the texts and the metadata are in.
 _METADATA_KEY = b"airflow_llm_provider"
 _BATCH_ROWS = 4096
+#: Rows that are encoded at once between two answers: few, since whoever has its answer meanwhile waits.
+STEP_ROWS = 256
 
 
 def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
@@ -53,36 +55,72 @@ def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
     return pa.schema(fields, metadata={_METADATA_KEY: json.dumps(note).encode()})
 
 
-def write_results(
-    layout: Layout, shard_id: str, *, spec: CompletionSpec, keys: ShardKeys, outcomes: Sequence[Outcome]
-) -> str:
-    """Write how every row of a shard ended, and return the file's URI.
+class ShardResults:
+    """The results of a shard, encoded while its rows still end, so that little is left to do when the last one has.
 
-    An answer that does not fit its column, such as an integer beyond 64 bits, ends as ``invalid_output``: see
-    :func:`fitting`.
-
-    :param outcomes: one per row of the shard, in row order.
+    :param outcomes: one per row, in row order; ``None``: not yet. Whoever fills it in calls :meth:`advance`.
     """
-    if len(outcomes) != len(keys):
-        raise ValueError(f"{len(outcomes)} outcomes for the {len(keys)} rows of shard {shard_id}")
-    columns = OutputColumns(spec)
-    schema = results_schema(columns, spec)
-    name = layout.results(shard_id)
-    with (
-        layout.storage.create(name) as file,
-        RowGroupWriter(file, schema, dictionary=_repeating(columns)) as writer,
-    ):
-        for start in range(0, len(outcomes), _BATCH_ROWS):
-            rows = [
-                _row(keys.fingerprints[index], keys.occurrences[index], outcomes[index], columns, spec)
-                for index in range(start, min(start + _BATCH_ROWS, len(outcomes)))
-            ]
-            arrays = [
-                pa.array(values, field.type)
-                for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-            ]
-            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return layout.uri(name)
+
+    def __init__(self, *, spec: CompletionSpec, keys: ShardKeys, outcomes: Sequence[Outcome | None]) -> None:
+        self._spec = spec
+        self._keys = keys
+        self._outcomes = outcomes
+        self._columns = OutputColumns(spec)
+        self._schema = results_schema(self._columns, spec)
+        self._batches: list[pa.RecordBatch] = []
+        #: Rows that are encoded, and rows from the first on that have ended: both only grow.
+        self._encoded = self._ended = 0
+        self._late = False
+
+    def advance(self) -> None:
+        """Encode a few rows, if the next ones in order have all ended: a few milliseconds at most."""
+        end = self._encoded + STEP_ROWS
+        if self._late or end > len(self._outcomes):
+            return
+        while self._ended < end and self._outcomes[self._ended] is not None:
+            self._ended += 1
+        if self._ended < end:
+            return
+        try:
+            self._batches.append(self._encode(self._encoded, end))
+        except Exception:  # noqa: BLE001 -- raised again by write(), which comes when every answer is kept
+            self._late = True
+        else:
+            self._encoded = end
+
+    def write(self, layout: Layout, shard_id: str) -> str:
+        """Write how every row ended, and return the file's URI.
+
+        An answer that does not fit its column, such as an integer beyond 64 bits, ends as ``invalid_output``: see
+        :func:`fitting`.
+        """
+        count = len(self._outcomes)
+        if count != len(self._keys):
+            raise ValueError(f"{count} outcomes for the {len(self._keys)} rows of shard {shard_id}")
+        name = layout.results(shard_id)
+        with (
+            layout.storage.create(name) as file,
+            RowGroupWriter(file, self._schema, dictionary=_repeating(self._columns)) as writer,
+        ):
+            for batch in self._batches:
+                writer.write(batch)
+            for start in range(self._encoded, count, _BATCH_ROWS):
+                writer.write(self._encode(start, min(start + _BATCH_ROWS, count)))
+        return layout.uri(name)
+
+    def _encode(self, start: int, end: int) -> pa.RecordBatch:
+        keys, columns, spec = self._keys, self._columns, self._spec
+        rows = []
+        for index in range(start, end):
+            outcome = self._outcomes[index]
+            if outcome is None:
+                raise ValueError(f"row {index} has not ended")
+            rows.append(_row(keys.fingerprints[index], keys.occurrences[index], outcome, columns, spec))
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(zip(*rows, strict=True), self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _repeating(columns: OutputColumns) -> list[str]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_llm_provider.dataset.journal import JournalWriter
+    from airflow_llm_provider.dataset.results import ShardResults
     from airflow_llm_provider.dataset.shards import ShardKeys
     from airflow_llm_provider.engine.call import Outcome
 
@@ -21,6 +22,7 @@ class Keeper:
 
     :param outcomes: one per row, to be filled in.
     :param followers: by a row that is asked, the further rows that take its answer.
+    :param results: encodes the outcomes, as they come in.
     :param on_copies: hears how many rows took an answer.
     """
 
@@ -30,12 +32,15 @@ class Keeper:
         keys: ShardKeys,
         outcomes: list[Outcome | None],
         followers: Mapping[int, Sequence[int]],
+        *,
+        results: ShardResults,
         on_copies: Callable[[int], None],
     ) -> None:
         self._journal = journal
         self._keys = keys
         self._outcomes = outcomes
         self._followers = followers
+        self._results = results
         self._on_copies = on_copies
         #: Rows that took another's answer, by row status.
         self.copies: Counter[str] = Counter()
@@ -47,12 +52,12 @@ class Keeper:
         """
         self._keep(outcome)
         followers = self._followers.get(outcome.index)
-        if not followers:
-            return
-        for index in followers:
-            self._keep(copy_of(outcome, index))
-        self.copies[outcome.status.value] += len(followers)
-        self._on_copies(len(followers))
+        if followers:
+            for index in followers:
+                self._keep(copy_of(outcome, index))
+            self.copies[outcome.status.value] += len(followers)
+            self._on_copies(len(followers))
+        self._results.advance()
 
     def _keep(self, outcome: Outcome) -> None:
         fingerprint = self._keys.fingerprints[outcome.index]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import read_plan
-from airflow_llm_provider.dataset.results import write_results
+from airflow_llm_provider.dataset.results import ShardResults
 from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
@@ -199,12 +199,15 @@ class ShardRun:
         """Send what is pending and put the finished shard in place."""
         layout, plan, shard_id = claimed.layout, claimed.plan, self._reference.shard_id
         outcomes, keys = list(settled.outcomes), claimed.shard.keys
+        results = ShardResults(spec=plan.spec, keys=keys, outcomes=outcomes)
         written: tuple[str, ...] = ()
         if settled.pending:
             with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
                 alike = followers(outcomes, keys) if self._alike(plan) else {}
                 progress = self._progress(settled)
-                self._keeper = keeper = Keeper(journal, keys, outcomes, alike, progress.copied)
+                self._keeper = keeper = Keeper(
+                    journal, keys, outcomes, alike, results=results, on_copies=progress.copied
+                )
                 questions = Questions(plan.spec, claimed.shard, outcomes, itertools.chain(*alike.values()))
                 engine = self._make_engine(claimed, settled, judge, progress)
                 await self._converse(engine, questions, keeper, progress)
@@ -212,7 +215,7 @@ class ShardRun:
         finished = all_ended(outcomes, self._stop_reason)
         check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
         claimed.lease.check()
-        self._files = (write_results(layout, shard_id, spec=plan.spec, keys=keys, outcomes=finished),)
+        self._files = (results.write(layout, shard_id),)
         remove_journal(layout, shard_id, (*claimed.known.journal_files, *written))
 
     def _alike(self, plan: Plan) -> bool:

@@ -19,7 +19,7 @@ from airflow_llm_provider.dataset.output import read_results
 from airflow_llm_provider.dataset.plan import Plan, ShardEntry, SplitSettings
 from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.record import Record, is_answered
-from airflow_llm_provider.dataset.results import write_results
+from airflow_llm_provider.dataset.results import ShardResults
 from airflow_llm_provider.dataset.reuse import known_answers
 from airflow_llm_provider.dataset.shards import open_shard
 from airflow_llm_provider.dataset.split import draft_split
@@ -148,7 +148,7 @@ class Workbench:
                 if is_answered(outcome):
                     twins.setdefault(fingerprint, outcome)
                 outcomes.append(outcome)
-        write_results(self.layout, entry.shard_id, spec=self.spec, keys=keys, outcomes=outcomes)
+        ShardResults(spec=self.spec, keys=keys, outcomes=outcomes).write(self.layout, entry.shard_id)
         remove_journal(self.layout, entry.shard_id, (*known.journal_files, *journal.files))
         return outcomes
 

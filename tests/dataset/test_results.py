@@ -1,15 +1,23 @@
 import dataclasses
 import io
+import itertools
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.columns import OutputColumns
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.record import Record
-from airflow_llm_provider.dataset.results import fitting, read_results_file, records_of, write_results
+from airflow_llm_provider.dataset.results import (
+    STEP_ROWS,
+    ShardResults,
+    fitting,
+    read_results_file,
+    records_of,
+)
 from airflow_llm_provider.dataset.shards import ShardKeys
 from airflow_llm_provider.dataset.storage import BrokenFileError
 from airflow_llm_provider.engine.call import Outcome
@@ -29,7 +37,7 @@ SHARD = "b" * 32
 
 def keys(count):
     return ShardKeys(
-        fingerprints=[bytes([n]) * 16 for n in range(count)],
+        fingerprints=[bytes([n % 256]) * 16 for n in range(count)],
         occurrences=[0] * count,
         tokens=[1] * count,
         statuses=[None] * count,
@@ -56,7 +64,7 @@ def paid(**changes):
 
 
 def write(bench, outcomes, spec=TEXT):
-    write_results(bench.layout, SHARD, spec=spec, keys=keys(len(outcomes)), outcomes=outcomes)
+    ShardResults(spec=spec, keys=keys(len(outcomes)), outcomes=outcomes).write(bench.layout, SHARD)
     return read_results_file(bench.layout, SHARD)
 
 
@@ -146,17 +154,41 @@ class TestResults:
 
     def test_outcomes_must_be_one_per_row(self, bench):
         with pytest.raises(ValueError, match="1 outcomes for the 2 rows"):
-            write_results(bench.layout, SHARD, spec=TEXT, keys=keys(2), outcomes=[paid()])
+            ShardResults(spec=TEXT, keys=keys(2), outcomes=[paid()]).write(bench.layout, SHARD)
 
     def test_no_rows_make_an_empty_file_with_a_schema(self, workbench):
         table = write(workbench, [])
         assert table.num_rows == 0
         assert "llm_status" in table.column_names
 
+    @given(st.permutations(range(4)), st.lists(st.integers(0, 3 * STEP_ROWS // 2), min_size=4, max_size=4))
+    @settings(max_examples=20, deadline=None)
+    def test_it_does_not_matter_in_which_order_rows_end(self, order, sizes):
+        ends = list(itertools.accumulate(sizes))
+        whole = [paid(text=str(index), answer=str(index), index=index) for index in range(ends[-1])]
+        outcomes = [None] * len(whole)
+        early = ShardResults(spec=TEXT, keys=keys(len(whole)), outcomes=outcomes)
+        for piece in order:
+            for index in range(ends[piece] - sizes[piece], ends[piece]):
+                outcomes[index] = whole[index]
+                early.advance()
+        layout = Layout("memory://results-as-they-come")
+        early.write(layout, SHARD)
+        table = read_results_file(layout, SHARD)
+        ShardResults(spec=TEXT, keys=keys(len(whole)), outcomes=whole).write(layout, SHARD)
+        assert table.equals(read_results_file(layout, SHARD))
+
+    def test_what_cannot_be_encoded_is_said_when_every_answer_is_kept(self, bench):
+        outcomes = [paid(usage=Usage(prompt_tokens=1 << 70, completion_tokens=1))] * STEP_ROWS
+        results = ShardResults(spec=TEXT, keys=keys(STEP_ROWS), outcomes=outcomes)
+        results.advance()
+        with pytest.raises((OverflowError, pa.ArrowInvalid)):
+            results.write(bench.layout, SHARD)
+
     @given(st.integers(1, 400))
     def test_G14_a_torn_file_is_broken_not_missing(self, cut):
         layout = Layout("memory://torn-results")
-        write_results(layout, SHARD, spec=TEXT, keys=keys(3), outcomes=[paid()] * 3)
+        ShardResults(spec=TEXT, keys=keys(3), outcomes=[paid()] * 3).write(layout, SHARD)
         name = layout.results(SHARD)
         layout.storage.write_bytes(name, layout.storage.read_bytes(name)[:-cut])
         with pytest.raises(BrokenFileError):
