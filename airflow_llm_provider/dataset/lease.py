@@ -164,7 +164,8 @@ class Lease:
         terms = self._terms
         began = terms.clock.monotonic()
         self._record = replace(self._record, standing=standing, expires=terms.clock.time() + terms.duration)
-        self._storage.write_bytes(self._name, self._record.to_bytes())
+        # Nobody waits for the disk: a power cut ends the holder as well, and a lease that it tore counts as held.
+        self._storage.write_bytes(self._name, self._record.to_bytes(), lasting=False)
         if not self._valid_until.has_passed(terms.clock):
             self._valid_until = Deadline(monotonic=began + terms.duration, time=self._record.expires)
 

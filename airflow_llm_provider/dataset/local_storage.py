@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LocalStorage(Storage):
-    """Files below one local folder: written under a hidden temporary name, synced, then renamed."""
+    """Files below one local folder: written under a hidden temporary name, synced if they are to last, then renamed."""
 
     local = True
 
@@ -32,14 +32,22 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a whole file, in the place of an older one."""
-        with self.create(name) as file:
+    def write_bytes(self, name: str, data: bytes, *, lasting: bool = True) -> None:
+        """Write a whole file, in the place of an older one.
+
+        :param lasting: whether it is to survive a power cut.
+        """
+        with self._created(name, lasting=lasting) as file:
             file.write(data)
 
     @contextmanager
     def create(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file for writing that appears whole at the end; an exception in the block leaves nothing."""
+        with self._created(name, lasting=True) as file:
+            yield file
+
+    @contextmanager
+    def _created(self, name: str, *, lasting: bool) -> Iterator[IO[bytes]]:
         target = Path(self.path(name))
         # Hidden and not *.parquet: no reader of the folder takes it for data. Unique: writers never share one.
         temporary = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
@@ -51,7 +59,8 @@ class LocalStorage(Storage):
                 with file:
                     yield file
                     file.flush()
-                    os.fsync(file.fileno())
+                    if lasting:
+                        os.fsync(file.fileno())
             except OSError as error:
                 # A full disk shows wherever the buffer is emptied: in a write of the caller's, here, or in closing.
                 raise LLMStateError(
@@ -59,7 +68,8 @@ class LocalStorage(Storage):
                 ) from error
             with self._writing(name):
                 temporary.replace(target)
-                _sync_folder(target.parent)
+                if lasting:
+                    _sync_folder(target.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

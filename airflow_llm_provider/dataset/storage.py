@@ -117,8 +117,12 @@ class Storage:
         except FileNotFoundError:
             return None
 
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a whole file, in the place of an older one."""
+    def write_bytes(self, name: str, data: bytes, *, lasting: bool = True) -> None:
+        """Write a whole file, in the place of an older one.
+
+        :param lasting: whether it is to survive a power cut, which takes a local disk some milliseconds.
+        """
+        del lasting  # a PUT is only over when the file is safe
         with self._writing(name):
             self._fs.pipe_file(self.path(name), data)
 

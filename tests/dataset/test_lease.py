@@ -69,6 +69,13 @@ def desk(tmp_path):
 
 
 class TestLease:
+    def test_nobody_waits_for_the_disk(self, desk, monkeypatch):
+        synced = []
+        monkeypatch.setattr("os.fsync", synced.append)
+        with desk.lease() as lease:
+            lease.renew()
+        assert synced == []
+
     def test_a_second_holder_is_refused_and_told_who_and_since_when(self, desk):
         with desk.lease(), pytest.raises(LLMBusyError) as caught, desk.lease(PERSON):
             pass
@@ -284,12 +291,12 @@ class TestRenewal:
         with desk.lease() as lease:
             real = desk.storage.write_bytes
 
-            def write(name, data):
+            def write(name, data, *, lasting):
                 monkeypatch.setattr(desk.storage, "write_bytes", real)
                 desk.clock.jump(70)
                 with desk.lease(PERSON):
                     assert len(desk.files()) == 1
-                real(name, data)
+                real(name, data, lasting=lasting)
 
             desk.clock.jump(15)
             monkeypatch.setattr(desk.storage, "write_bytes", write)
@@ -373,7 +380,7 @@ class Turns:
         with self.changed:
             return self.files_by_name.get(name)
 
-    def write_bytes(self, name, data):
+    def write_bytes(self, name, data, *, lasting):
         self.step()
         with self.changed:
             self.files_by_name[name] = data

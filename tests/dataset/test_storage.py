@@ -37,6 +37,17 @@ class TestStorage:
         assert storage.read_bytes("a/b.json") == b"two"
         assert storage.size("a/b.json") == 3
 
+    def test_only_what_is_to_last_waits_for_the_disk(self, tmp_path, monkeypatch):
+        synced = []
+        monkeypatch.setattr("os.fsync", synced.append)
+        storage = Layout(str(tmp_path)).storage
+        storage.write_bytes("a.json", b"one", lasting=False)
+        assert (storage.read_bytes("a.json"), synced) == (b"one", [])
+        storage.write_bytes("a.json", b"two")
+        assert storage.read_bytes("a.json") == b"two"
+        # The file and its folder.
+        assert len(synced) == 2
+
     def test_lists_files_and_folders_sorted_and_relative_to_the_root(self, storage):
         for name in ("f/z.x", "f/a.x", "f/g/deep.x", "other.x"):
             storage.write_bytes(name, b"")
