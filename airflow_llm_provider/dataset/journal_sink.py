@@ -33,6 +33,10 @@ class Sink(Protocol):
         """Flush, and let go of the files."""
         ...
 
+    def discard(self) -> None:
+        """Let go of the files without a flush: nobody will read them."""
+        ...
+
 
 class AppendedFile:
     """An append-only file on a local disk: one ``write`` a record, synced every so often.
@@ -128,6 +132,16 @@ class AppendedFile:
                     self._handle = None
                 self._closed = True
 
+    def discard(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._syncing is not None:
+                self._syncing.join()
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
+            self._closed = True
+
 
 class GatheredParts:
     """Small files on an object store, put by a thread, so that nobody waits for a PUT.
@@ -185,6 +199,16 @@ class GatheredParts:
                 self._changed.notify_all()
             if self._thread is not None:
                 self._thread.join()
+
+    def discard(self) -> None:
+        """End the thread; what it has not put is never put."""
+        with self._changed:
+            self._lines = []
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._error = None
 
     def _raise_error(self) -> None:
         if self._error is not None:

@@ -200,9 +200,8 @@ class ShardRun:
         layout, plan, shard_id = claimed.layout, claimed.plan, self._reference.shard_id
         outcomes, keys = list(settled.outcomes), claimed.shard.keys
         results = ShardResults(spec=plan.spec, keys=keys, outcomes=outcomes)
-        written: tuple[str, ...] = ()
-        if settled.pending:
-            with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
+        with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
+            if settled.pending:
                 alike = followers(outcomes, keys) if self._alike(plan) else {}
                 progress = self._progress(settled)
                 self._keeper = keeper = Keeper(
@@ -211,12 +210,13 @@ class ShardRun:
                 questions = Questions(plan.spec, claimed.shard, outcomes, itertools.chain(*alike.values()))
                 engine = self._make_engine(claimed, settled, judge, progress)
                 await self._converse(engine, questions, keeper, progress)
-            written = journal.files
-        finished = all_ended(outcomes, self._stop_reason)
-        check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
-        claimed.lease.check()
-        self._files = (results.write(layout, shard_id),)
-        remove_journal(layout, shard_id, (*claimed.known.journal_files, *written))
+            finished = all_ended(outcomes, self._stop_reason)
+            check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
+            claimed.lease.check()
+            self._files = (results.write(layout, shard_id),)
+            # Only now: whatever fails before, the journal has every answer.
+            journal.discard()
+        remove_journal(layout, shard_id, (*claimed.known.journal_files, *journal.files))
 
     def _alike(self, plan: Plan) -> bool:
         return wants_one_answer(plan.spec, self._options.deduplicate)

@@ -226,6 +226,18 @@ class TestLocalJournal:
         with pytest.raises(LLMStateError):
             journal.close()
 
+    def test_what_is_in_the_results_waits_for_no_sync(self, bench, monkeypatch):
+        synced = []
+        monkeypatch.setattr("os.fsync", synced.append)
+        with JournalWriter(bench.layout, SHARD, sync_seconds=1e9) as journal:
+            journal.append(record(1))
+            journal.discard()
+            with pytest.raises(LLMStateError, match="is closed"):
+                journal.append(record(2))
+        assert synced == []
+        remove_journal(bench.layout, SHARD, journal.files)
+        assert read_journal(bench.layout, SHARD).files == ()
+
     def test_a_record_after_a_failed_write_begins_on_its_own_line(self, bench, monkeypatch):
         journal = JournalWriter(bench.layout, SHARD)
         journal.append(record(1))
@@ -263,6 +275,19 @@ class TestJournalOnAnObjectStore:
             journal.append(record(2))
         with pytest.raises(LLMStateError, match="no permission"):
             journal.close()
+
+    def test_what_is_in_the_results_is_not_put_any_more(self, make_workbench):
+        bench = make_workbench("memory")
+        with JournalWriter(bench.layout, SHARD, part_seconds=1e9) as journal:
+            journal.append(record(1))
+            journal.flush()
+            journal.append(record(2))
+            journal.discard()
+            with pytest.raises(LLMStateError, match="is closed"):
+                journal.append(record(3))
+        # Every file that was put is known, and can be removed.
+        assert [r.occurrence for r in read_journal(bench.layout, SHARD).records] == [1]
+        assert read_journal(bench.layout, SHARD).files == journal.files
 
     def test_nobody_waits_for_a_put(self, make_workbench):
         bench = make_workbench("memory")
