@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowSkipException
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.operators.accounts import hooks_of
@@ -115,9 +116,17 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`.
 
         The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
+
+        :raises LLMInputError: when a given argument is none, or all tasks would write into one destination.
         """
         known = {name: value for name, value in kwargs.items() if name in cls._READERS}
         check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
+        destination = kwargs.get("destination")
+        if isinstance(destination, str) and "{" not in destination:
+            raise LLMInputError(
+                f"destination is {destination!r} in partial(): each mapped task would replace the output of the one before; "
+                "give one for each in expand_kwargs(), beside source, or a template that tells them apart"
+            )
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)

@@ -138,6 +138,13 @@ class TestMapping:
         assert mapped.pool_slots == 4
         assert mapped.map_index_template == "{{ task.source }}"
 
+    def test_of_one_destination_would_replace_each_others_output(self, dag: DAG) -> None:
+        with pytest.raises(LLMInputError, match=r"'/out' in partial\(\): each mapped task would replace"):
+            CompleteDatasetOperator.partial(task_id="label", spec=SPEC, destination="/out")
+        destination = "/out/{{ task.source }}"
+        mapped = CompleteDatasetOperator.partial(task_id="label", spec=SPEC, destination=destination)
+        assert mapped.expand(source=["/in/a", "/in/b"]).partial_kwargs["destination"] == destination
+
     def test_lies_within_mapped_task_groups(self, dag: DAG) -> None:
         @task_group
         def of_country(country: str) -> None:
