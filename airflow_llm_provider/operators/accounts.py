@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.errors import LLMInputError
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from airflow_llm_provider.prices import Pricer
+    from airflow_llm_provider.spec import CompletionSpec
 
 
 def check_one_of_conn_ids(conn_id: Any, conn_ids: Any) -> None:
@@ -31,6 +33,17 @@ def check_fallback(fallback_model: str | None, model: str) -> None:
     """
     if fallback_model == model:
         raise LLMInputError(f"fallback_model is {model!r}, the model itself: name another, cheaper one")
+
+
+def spec_of(spec: CompletionSpec, arguments: Mapping[str, Any]) -> CompletionSpec:
+    """Return the spec with the model of ``arguments``, if they name one.
+
+    :raises LLMInputError: when the model to fall back to is the model itself.
+    """
+    if arguments["model"] is not None:
+        spec = dataclasses.replace(spec, model=arguments["model"])
+    check_fallback(arguments["fallback_model"], spec.model)
+    return spec
 
 
 def hooks_of(arguments: Mapping[str, Any]) -> dict[LLMHook, int]:

@@ -18,6 +18,7 @@ from airflow_llm_provider.operators.accounts import (
     hooks_of,
     price_of_one,
     pricers_of,
+    spec_of,
 )
 from airflow_llm_provider.operators.arguments import (
     as_count,
@@ -254,7 +255,7 @@ class ShardDatasetOperator(BaseOperator):
     def _split(self, arguments: Mapping[str, Any], claimant: Claimant) -> SplitResult:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
-        spec = self._checked_spec(arguments)
+        spec = spec_of(self.spec, arguments)
         return jobs.split(
             spec,
             arguments["source"],
@@ -265,15 +266,6 @@ class ShardDatasetOperator(BaseOperator):
             claimant=claimant,
             log=cast("logging.Logger", self.log),
         )
-
-    def _checked_spec(self, arguments: Mapping[str, Any]) -> CompletionSpec:
-        spec = (
-            self.spec
-            if arguments["model"] is None
-            else dataclasses.replace(self.spec, model=arguments["model"])
-        )
-        check_fallback(arguments["fallback_model"], spec.model)
-        return spec
 
     def _shard_bound(self, asked: int | None) -> dict[str, Any]:
         """Return how many shards there may be: no more than Airflow maps."""

@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator, XComArg
 
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
-from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of, pricers_of
+from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of, pricers_of, spec_of
 from airflow_llm_provider.operators.arguments import (
     as_count,
     as_flag,
@@ -83,7 +83,7 @@ class ListFilesOperator(ShardDatasetOperator):
     def _list(self, arguments: Mapping[str, Any], claimant: Claimant) -> tuple[GroupReference, ...]:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
 
-        spec = self._checked_spec(arguments)
+        spec = spec_of(self.spec, arguments)
         return jobs.list_files(
             spec,
             arguments["source"],
