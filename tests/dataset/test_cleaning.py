@@ -116,9 +116,12 @@ class TestClean:
         plan = workbench.split(numbers(range(5)))
         workbench.kill(plan.shards[0], after=3)
         new = workbench.run(numbers(range(50, 60)))
+        # Where a file cannot grow, the journal is in as many parts as the machine was slow.
+        parts = len(workbench.files(JOURNALS))
+        assert parts
         ages.set(OLD)
         cleaned = clean(workbench.layout, new, before=CUT)
-        assert (cleaned.plans, cleaned.shards, cleaned.answers) == (1, 1, 1)
+        assert (cleaned.plans, cleaned.shards, cleaned.answers) == (1, 1, parts)
         assert workbench.files(JOURNALS) == []
         assert workbench.layout.storage.folders(JOURNALS) == []
 
