@@ -104,6 +104,19 @@ class CompletionSpec:
         object.__setattr__(self, "request_params", json.loads(json.dumps(dict(self.request_params))))
         object.__setattr__(self, "output_schema", _as_json_schema(self.output_schema))
 
+    def __repr__(self) -> str:
+        """Show a function by its name.
+
+        Airflow keeps this text of a mapped task: an address, another one at every parse of the DAG file, would make a new
+        version of the DAG each time.
+        """
+        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields = ", ".join(
+            f"{name}={_function_name(value) if callable(value) else repr(value)}"
+            for name, value in shown.items()
+        )
+        return f"{type(self).__name__}({fields})"
+
     def _check_params(self) -> None:
         if not isinstance(self.request_params, Mapping):
             raise LLMInputError(
@@ -156,6 +169,11 @@ class CompletionSpec:
                 "wrote it; upgrade this one"
             )
         return cls(**value)
+
+
+def _function_name(function: Any) -> str:
+    named = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"<function {named}>"
 
 
 def _is_number(value: object) -> bool:

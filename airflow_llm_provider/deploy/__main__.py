@@ -1,4 +1,4 @@
-"""Command line of a deployment's first steps: `python -m airflow_llm_provider.deploy secrets|connection|tickets`."""
+"""Command line of a deployment's first steps: `python -m airflow_llm_provider.deploy secrets|pools|connection|tickets`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,13 @@ def _run(options: argparse.Namespace) -> str:
             f"The secrets are in {options.folder}, the UI's login in {options.folder / 'ui_passwords.json'}"
         )
     if options.command == "connection":
-        from airflow_llm_provider.deploy.connection import import_connection  # noqa: PLC0415
+        from airflow_llm_provider.deploy.connection import set_connection  # noqa: PLC0415
 
-        return import_connection(os.environ)
+        return set_connection(os.environ)
+    if options.command == "pools":
+        from airflow_llm_provider.deploy.connection import create_pools  # noqa: PLC0415
+
+        return create_pools()
     from airflow_llm_provider.local.tickets import write_sample_tickets  # noqa: PLC0415
 
     write_sample_tickets(options.folder)
@@ -56,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     secrets = commands.add_parser("secrets", help="write the secrets that are not there")
     secrets.add_argument("folder", type=Path, help="folder for Airflow's services")
     secrets.add_argument("shared", type=Path, help="folder for PostgreSQL and Redis")
+    commands.add_parser("pools", help="create the pools that are not there")
     commands.add_parser("connection", help="create the connection llm_default as the environment says")
     tickets = commands.add_parser("tickets", help="write sample tickets for nightly_tickets")
     tickets.add_argument("folder", type=Path, help="folder of the partitions")

@@ -1,27 +1,24 @@
-"""The connection `llm_default`, as the environment says."""
+"""The connection `llm_default` and the pools, in Airflow's database, which the first container of a deployment may write."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.local.endpoint import yours
-from airflow_llm_provider.local.home import CONNECTION
+from airflow_llm_provider.local.home import CONNECTION, pools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["import_connection"]
+__all__ = ["create_pools", "set_connection"]
 
 
-def import_connection(environment: Mapping[str, str]) -> str:
+def set_connection(environment: Mapping[str, str]) -> str:
     """Create the connection, or bring it up to date, and say so; leave it alone when no endpoint is given.
 
-    :param environment: where LLM_BASE_URL, LLM_API_KEY and LLM_MODEL are looked up; also that of the command.
+    What the environment does not say stays as somebody has set it in the UI, the limits above all.
+
+    :param environment: where LLM_BASE_URL, LLM_API_KEY and LLM_MODEL are looked up.
     :raises LocalError: when only a part of an endpoint is given.
     """
     endpoint = yours(environment)
@@ -30,12 +27,31 @@ def import_connection(environment: Mapping[str, str]) -> str:
             f"No endpoint is given: set LLM_BASE_URL or LLM_API_KEY, and LLM_MODEL, or make the connection {CONNECTION} in "
             "the UI. Until then the tasks say that it does not exist"
         )
-    fields = {"conn_type": "llm", "host": endpoint.base_url, "password": endpoint.api_key}
-    with tempfile.TemporaryDirectory() as folder:
-        # A file, since every user of the machine can read the arguments of a command.
-        file = Path(folder, "connections.json")
-        file.touch(mode=0o600)
-        file.write_text(json.dumps({CONNECTION: fields}), encoding="utf-8")
-        command = [sys.executable, "-m", "airflow", "connections", "import", str(file), "--overwrite"]
-        subprocess.run(command, env=dict(environment), check=True)  # noqa: S603 -- ours
+    # They load all of Airflow, which the other commands need not pay for.
+    from airflow.models.connection import Connection  # noqa: PLC0415, TID251
+    from airflow.utils.session import create_session  # noqa: PLC0415, TID251
+
+    with create_session() as session:
+        connection = session.query(Connection).filter_by(conn_id=CONNECTION).one_or_none()
+        if connection is None:
+            connection = Connection(conn_id=CONNECTION)
+            session.add(connection)
+        connection.conn_type, connection.host = "llm", endpoint.base_url
+        connection.password = endpoint.api_key
     return f"The connection {CONNECTION} leads to {endpoint.base_url}"
+
+
+def create_pools() -> str:
+    """Create the pools of the package that are not there; one that is there keeps the slots that somebody gave it."""
+    from airflow.models.pool import Pool  # noqa: PLC0415, TID251 -- as above
+    from airflow.utils.session import create_session  # noqa: PLC0415, TID251
+
+    said = []
+    with create_session() as session:
+        for name, fields in pools().items():
+            pool = Pool.get_pool(name, session=session)
+            if pool is None:
+                pool = Pool(pool=name, **fields)
+                session.add(pool)
+            said.append(f"The pool {name} has {pool.slots} slots")
+    return "; ".join(said)

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from airflow_llm_provider.dataset.type_names import check_types
 from airflow_llm_provider.dataset.where.syntax import parse
 from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.prompt import prompt_of
+from airflow_llm_provider.spec import CompletionSpec
 
 #: Reads the argument of the given name.
 Reader: TypeAlias = Callable[[str, Any], Any]
@@ -252,6 +254,16 @@ def check_known(
     for name, read in readers.items():
         if name not in templated or not is_deferred(values[name]):
             read(name, values[name])
+
+
+def check_spec(spec: Any) -> None:
+    """Refuse what is no spec, and a prompt that cannot be compiled or called, when the DAG is parsed and not at night.
+
+    :raises LLMInputError: naming what is wrong with it.
+    """
+    if not isinstance(spec, CompletionSpec):
+        raise LLMInputError(f"spec is a {type(spec).__name__}: give a CompletionSpec")
+    prompt_of(spec)
 
 
 def read_all(readers: Mapping[str, Reader], values: Mapping[str, Any]) -> dict[str, Any]:

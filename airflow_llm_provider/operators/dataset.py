@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowSkipException
+from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
-from airflow_llm_provider.operators.accounts import hooks_of
-from airflow_llm_provider.operators.arguments import as_count, check_known, read_all
+from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of
+from airflow_llm_provider.operators.arguments import as_count, check_known, check_spec, read_all
 from airflow_llm_provider.operators.complete import (
     DEFAULT_CONCURRENCY,
     OPTIONS,
@@ -109,6 +110,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         self._series: ShardSeries | None = None
         self._kill_reason: str | None = None
         kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
+        _check_connections(kwargs)
         super().__init__(**kwargs)
 
     @classmethod
@@ -127,6 +129,8 @@ class CompleteDatasetOperator(ShardDatasetOperator):
                 f"destination is {destination!r} in partial(): each mapped task would replace the output of the one before; "
                 "give one for each in expand_kwargs(), beside source, or a template that tells them apart"
             )
+        _check_connections(kwargs)
+        check_spec(kwargs.get("spec"))
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
@@ -203,3 +207,11 @@ class CompleteDatasetOperator(ShardDatasetOperator):
 
 def _options(cls: type[CompleteOptions], arguments: Mapping[str, Any]) -> CompleteOptions:
     return cls(**{name: value for name, value in arguments.items() if name in OPTIONS})
+
+
+def _check_connections(arguments: Mapping[str, Any]) -> None:
+    """Refuse two ways to say on which connections to ask, and none: a split alone may do without."""
+    conn_ids = arguments.get("conn_ids")
+    if conn_ids is None and arguments.get("conn_id", LLMHook.default_conn_name) is None:
+        raise LLMInputError("conn_id and conn_ids are None: give the connection on which the model is asked")
+    check_one_of_conn_ids(arguments.get("conn_id"), conn_ids)

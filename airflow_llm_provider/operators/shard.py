@@ -35,6 +35,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_weights,
     as_text,
     check_known,
+    check_spec,
     is_deferred,
     read_all,
 )
@@ -42,7 +43,6 @@ from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.pools import check_pools
-from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.xcom import PLAN_KEY
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.jobs import SplitOptions, SplitResult
     from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.prices import Pricer
+    from airflow_llm_provider.spec import CompletionSpec
 
 #: XCom key of the estimate: rows, shards, tokens and dollars, also after a dry run.
 ESTIMATE_KEY = "estimate"
@@ -237,8 +238,7 @@ class ShardDatasetOperator(BaseOperator):
             context["ti"].xcom_push(PLAN_KEY, result.plan_uri or NO_PLAN)
 
     def _check(self) -> None:
-        if not isinstance(self.spec, CompletionSpec):
-            raise LLMInputError(f"spec is a {type(self.spec).__name__}: give a CompletionSpec")
+        check_spec(self.spec)
         check_known(self._READERS, vars(self), templated=self.template_fields)
         check_one_of_conn_ids(self.conn_id, self.conn_ids)
         if not is_deferred(self.model) and not is_deferred(self.fallback_model):

@@ -1,7 +1,7 @@
 """Tells a running task how large a pool is, which Airflow tells to no task.
 
 The API server answers ``GET /llm-pools/?pool=…&task_instance=…`` to whoever knows the id of a task instance that is running:
-128 bits that only the task itself and readers of its DAG know. All that it ever says is the number of slots of one pool.
+a UUID with more than 60 random bits, which only the task itself and readers of its DAG know. All that it ever says is the number of slots of one pool.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _OK, _BAD_REQUEST, _FORBIDDEN = 200, 400, 403
 
 async def answer(scope: Mapping[str, Any], _receive: object, send: Send) -> None:
     """Answer one request: an ASGI application."""
+    if scope["type"] != "http":
+        await send({"type": "websocket.close"})
+        return
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     try:
         pool, instance = query["pool"][0], UUID(query["task_instance"][0])

@@ -1,6 +1,6 @@
 """The page of a run in Airflow's UI: rows, cost, output and shards.
 
-The page is three files that hold no data. What it shows it asks of Airflow's public REST API, from the browser, as whoever
+The page is a few files that hold no data. What it shows it asks of Airflow's public REST API, from the browser, as whoever
 is logged in there: who may not read a DAG's XComs sees nothing of them here either. So it needs no metadata database, no
 connection and no storage, and there is no path that it could be made to read.
 """

@@ -92,6 +92,11 @@ class TestServices:
             assert file.services[name].depends_on["init"] == "service_completed_successfully"
         assert file.services["init"].depends_on == {"postgres": "service_healthy", "redis": "service_healthy"}
 
+    def test_find_postgres_there_when_it_answers_by_the_network(self, file: ComposeFile) -> None:
+        """While it makes the database it listens on its socket only, and a migration begun then would fail the start."""
+        test = file.services["postgres"].raw["healthcheck"]["test"]
+        assert test[test.index("--host") + 1] == "127.0.0.1"
+
     def test_share_what_they_must(self, file: ComposeFile) -> None:
         """DAGs, logs, data and secrets; a file destination is of no use when workers do not share it."""
         shared = {"./dags", "logs", "data", "secrets"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_llm_provider import CompletionSpec
+from airflow_llm_provider import CompleteDatasetOperator, CompletionSpec
 from airflow_llm_provider.decorators.llm_complete import llm_complete_task
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.task_groups.llm_map import LLMTaskGroup
@@ -65,7 +65,45 @@ class TestDecorator:
         assert task.llm_complete(ask)(spec=SPEC, **PLACES).group_id == "ask"
 
 
+class TestMapped:
+    def test_a_parse_says_what_the_last_one_said(self, dag: DAG) -> None:
+        """Airflow keeps a mapped task's spec as text: an address in it makes a new version of the DAG at every parse."""
+        import functools
+        import json
+
+        from airflow.serialization import serialized_objects
+
+        # Airflow 3.1 has no other class for it.
+        serialized = getattr(serialized_objects, "DagSerialization", serialized_objects.SerializedDAG)
+
+        def again(row: dict[str, Any]) -> str:
+            return ask(row)
+
+        class Asks:
+            def __call__(self, row: dict[str, Any]) -> str:
+                return ask(row)
+
+        for number, function in enumerate((again, functools.partial(again), Asks(), lambda row: row["text"])):
+            CompleteDatasetOperator.partial(
+                task_id=f"t{number}",
+                spec=CompletionSpec(model="m", prompt=function),
+                destination="/out/{{ ti.map_index }}",
+            ).expand(source=["/a", "/b"])
+        kept = json.dumps(serialized.to_dict(dag))
+        assert kept.count("prompt=<function ") == 4
+        assert " at 0x" not in kept
+
+
 class TestMistakes:
+    async def _waits(self, row: dict[str, Any]) -> str:
+        return ""
+
+    def test_a_coroutine_fails_the_parse_also_where_it_is_mapped(self, dag: DAG) -> None:
+        with pytest.raises(LLMInputError, match=r"the prompt _waits\(\) is a coroutine"):
+            task.llm_complete(spec=SPEC, destination="/out/{{ ti.map_index }}")(self._waits).expand(
+                source=["/a"]
+            )
+
     def test_calling_it_with_a_row_is_explained(self, dag: DAG) -> None:
         with pytest.raises(LLMInputError, match=r"the function itself is ask\.function"):
             task.llm_complete(spec=SPEC)(ask)({"text": "a"})

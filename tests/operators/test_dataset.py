@@ -172,8 +172,16 @@ class TestMapping:
             ({"concurrency": 0}, "concurrency is 0"),
             ({"shard_tokens": 0}, "shard_tokens is 0"),
             ({"merge_threshold": 2}, "merge_threshold is 2"),
+            ({"conn_id": "a", "conn_ids": ["b"]}, "give one of them"),
+            ({"conn_id": None}, "conn_id and conn_ids are None"),
+            ({"spec": "a"}, "spec is a str"),
+            ({"spec": CompletionSpec(model="m", prompt="{{ a ")}, "the prompt is no Jinja template"),
+            ({"spec": CompletionSpec(model="m")}, "CompletionSpec.prompt is not given"),
         ],
     )
     def test_mistakes_fail_the_parse(self, dag: DAG, wrong: dict[str, Any], reason: str) -> None:
+        arguments = {"task_id": "label", "spec": SPEC, "destination": "/out/{{ ti.map_index }}", **wrong}
         with pytest.raises(LLMInputError, match=reason):
-            CompleteDatasetOperator.partial(task_id="label", spec=SPEC, **wrong)
+            CompleteDatasetOperator.partial(**arguments)
+        with pytest.raises(LLMInputError, match=reason):
+            CompleteDatasetOperator(source="/in", **arguments)

@@ -51,6 +51,16 @@ class TestAnswer:
         assert asked(f"pool=a+pool&task_instance={instance}") == (200, {"pool": "a pool", "slots": 4})
         assert looked == [("a pool", instance)]
 
+    def test_refuses_a_websocket(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of anybody: the server would log an exception for each that is answered as a request."""
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        asyncio.run(answer({"type": "websocket", "query_string": b""}, None, send))
+        assert sent == [{"type": "websocket.close"}]
+
 
 class TestPlugin:
     def test_serves_below_its_own_prefix(self) -> None:
