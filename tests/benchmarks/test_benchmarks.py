@@ -1,5 +1,6 @@
 import importlib
 import json
+import logging
 
 import pytest
 
@@ -9,8 +10,9 @@ from benchmarks.__main__ import NAMES
 
 @pytest.fixture
 def _threads(monkeypatch):
-    """Undo what --quick does to the process."""
+    """Undo what --quick does to the process; and keep the lines on the jobs off an Airflow that logs to stdout."""
     monkeypatch.setattr(child, "_in_threads", False)
+    monkeypatch.setattr(logging.getLogger("airflow_llm_provider"), "propagate", False)
 
 
 @pytest.mark.usefixtures("_threads")
