@@ -189,6 +189,7 @@ def disturbed(
     )
 
 
+@pytest.mark.soak
 class TestDisturbed:
     def test_A27_the_run_ends_complete_and_in_order(self, disturbed: Disturbed) -> None:
         assert disturbed.ended == "success"
