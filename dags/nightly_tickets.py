@@ -50,7 +50,7 @@ with DAG(
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
     max_active_runs=3,
-    default_args={"retries": 2, "retry_delay": timedelta(minutes=5)},
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["llm"],
     doc_md=__doc__,
     params={
