@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.lease_record import Owner, Record, Scope, Standing, Work
 from airflow_llm_provider.dataset.process import ProcessId
@@ -71,6 +73,8 @@ def two_runs_on_one_destination(stage: Stage) -> TwoRuns:
     )
 
 
+# On a machine so busy that the second run begins after the hold, it finds nobody to be refused for.
+@pytest.mark.soak
 class TestTwoRunsOnOneDestination:
     scene = staticmethod(two_runs_on_one_destination)
 
