@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import pytest
+
 from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.local.rest import wait_until
 from tests.system.backfills import once_unlocked
@@ -118,6 +120,8 @@ def after(stage: Stage) -> list[dict[str, Any]]:
     return [stage.client.xcom(AFTER, run.run_id, "seen") for run in runs]
 
 
+# On SQLite a busy machine's API server may answer 500 to a question about events.
+@pytest.mark.soak
 class TestPartitions:
     scene = staticmethod(partitions_of_days)
 
