@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 import pytest
 
 from airflow_llm_provider.dataset import read_results
