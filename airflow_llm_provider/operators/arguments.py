@@ -256,6 +256,17 @@ def check_known(
             read(name, values[name])
 
 
+def check_given(
+    readers: Mapping[str, Reader], values: Mapping[str, Any], *, templated: Collection[str]
+) -> None:
+    """Check what ``partial()`` was given of the arguments; the others come with ``expand()``, or have a default.
+
+    :param templated: names whose values may be templates.
+    :raises LLMInputError: naming the argument, its value and its bound.
+    """
+    check_known({name: read for name, read in readers.items() if name in values}, values, templated=templated)
+
+
 def check_spec(spec: Any) -> None:
     """Refuse what is no spec, and a prompt that cannot be compiled or called, when the DAG is parsed and not at night.
 

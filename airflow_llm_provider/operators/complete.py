@@ -22,6 +22,7 @@ from airflow_llm_provider.operators.arguments import (
     as_optional_weights,
     as_seconds,
     as_text,
+    check_given,
     check_known,
     read_all,
 )
@@ -194,8 +195,7 @@ class CompleteShardOperator(BaseOperator):
 
         The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
         """
-        known = {name: value for name, value in kwargs.items() if name in cls._READERS}
-        check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
+        check_given(cls._READERS, kwargs, templated=cls.template_fields)
         check_one_of_conn_ids(kwargs.get("conn_id"), kwargs.get("conn_ids"))
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)

@@ -9,7 +9,7 @@ from airflow_llm_provider.hooks.compat import AirflowSkipException
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of
-from airflow_llm_provider.operators.arguments import as_count, check_known, check_spec, read_all
+from airflow_llm_provider.operators.arguments import as_count, check_given, check_spec, read_all
 from airflow_llm_provider.operators.complete import (
     DEFAULT_CONCURRENCY,
     OPTIONS,
@@ -121,8 +121,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
 
         :raises LLMInputError: when a given argument is none, or all tasks would write into one destination.
         """
-        known = {name: value for name, value in kwargs.items() if name in cls._READERS}
-        check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
+        check_given(cls._READERS, kwargs, templated=cls.template_fields)
         destination = kwargs.get("destination")
         if isinstance(destination, str) and "{" not in destination:
             raise LLMInputError(

@@ -15,6 +15,7 @@ from airflow_llm_provider.operators.arguments import (
     as_location,
     as_optional_text,
     as_optional_weights,
+    check_given,
     check_known,
     read_all,
 )
@@ -130,8 +131,7 @@ class CountFilesOperator(BaseOperator):
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`."""
-        known = {name: value for name, value in kwargs.items() if name in cls._READERS}
-        check_known({name: cls._READERS[name] for name in known}, known, templated=cls.template_fields)
+        check_given(cls._READERS, kwargs, templated=cls.template_fields)
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
 

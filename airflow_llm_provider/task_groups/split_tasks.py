@@ -18,33 +18,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-_SPLIT_ARGUMENTS = (
-    "spec",
-    "source",
-    "destination",
-    "conn_id",
-    "conn_ids",
-    "model",
-    "storage_conn_id",
-    "shard_tokens",
-    "max_rows_per_shard",
-    "max_shards",
-    "fit_max_shards",
-    "columns",
-    "where",
-    "order_by",
-    "partition_by",
-    "format",
-    "encoding",
-    "delimiter",
-    "types",
-    "sheet",
-    "limit",
-    "start_over",
-    "dry_run",
-    "max_cost_usd",
-    "fallback_model",
-)
+_SPLIT_ARGUMENTS = ("spec", *ShardDatasetOperator.template_fields)
 _PLAN_ARGUMENTS = ("destination", "conn_id", "conn_ids", "storage_conn_id", "start_over")
 
 
