@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from contextlib import nullcontext
 from os import PathLike, fspath
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.split import draft_split
-from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
+from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.jobs.claim import Claimant
+from airflow_llm_provider.jobs.commit import commit
 from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
 from airflow_llm_provider.jobs.opening import Opened, log_left_out, open_files, open_table, settings_of
 from airflow_llm_provider.jobs.options import SplitOptions
@@ -59,6 +59,7 @@ def split(
     log = log or _log
     pricer = pricer or Pricer()
     claimant = claimant or Claimant()
+    clock = clock or SystemClock()
     if options.split_by == "file" and not options.dry_run:
         return split_by_file(
             spec,
@@ -68,7 +69,7 @@ def split(
             resolver=resolver,
             pricer=pricer,
             claimant=claimant,
-            clock=clock or SystemClock(),
+            clock=clock,
             log=log,
         )
     opened: Opened[Source] | Opened[MemorySource] = (
@@ -100,18 +101,16 @@ def split(
             if options.dry_run:
                 log.info("Dry run: nothing was written and nothing will be sent.")
                 return SplitResult(plan_uri=None, plan_id=None, references=(), estimate=estimate)
-            created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
-            if options.start_over:
-                log.warning(
-                    "Starting over: every stored answer under %s is forgotten and paid for again.",
-                    public_uri(destination),
-                )
-            lease.check()
-            plan = draft.commit(estimate=estimate.to_json(), created=created, start_over=options.start_over)
-            lease.leave = claimant.leave
-    return SplitResult(
-        plan_uri=layout.uri(layout.plan(plan.plan_id)),
-        plan_id=plan.plan_id,
-        references=tuple(plan.references(layout)),
-        estimate=estimate,
-    )
+            return commit(
+                lambda created: draft.commit(
+                    estimate=estimate.to_json(), created=created, start_over=options.start_over
+                ),
+                layout=layout,
+                destination=destination,
+                estimate=estimate,
+                start_over=options.start_over,
+                lease=lease,
+                claimant=claimant,
+                clock=clock,
+                log=log,
+            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,12 @@ from airflow_llm_provider.dataset.join import Join
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.listing import find_files
 from airflow_llm_provider.dataset.split import check_split, draft_split
-from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
+from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted as amount
 from airflow_llm_provider.jobs.claim import Claimant
+from airflow_llm_provider.jobs.commit import commit
 from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
 from airflow_llm_provider.jobs.opening import log_left_out, open_files, settings_of
 from airflow_llm_provider.jobs.preparation import RowPreparation
@@ -248,26 +248,22 @@ def plan_shards(
     with claimant.on_destination(layout, start_over=start_over) as lease:
         estimate = estimate_of(listing.spec, join, pricer, start_over=start_over)
         log.info("%s", estimate)
-        if start_over:
-            log.warning(
-                "Starting over: every stored answer under %s is forgotten and paid for again.",
-                public_uri(destination),
-            )
-        lease.check()
-        created = dt.datetime.fromtimestamp((clock or SystemClock()).time(), tz=dt.UTC).isoformat()
-        plan = join.commit(
-            listing.reading.select(source),
-            created=created,
-            estimate=estimate.to_json(),
+        return commit(
+            lambda created: join.commit(
+                listing.reading.select(source),
+                created=created,
+                estimate=estimate.to_json(),
+                start_over=start_over,
+            ),
+            layout=layout,
+            destination=destination,
+            estimate=estimate,
             start_over=start_over,
+            lease=lease,
+            claimant=claimant,
+            clock=clock or SystemClock(),
+            log=log,
         )
-        lease.leave = claimant.leave
-    return SplitResult(
-        plan_uri=layout.uri(layout.plan(plan.plan_id)),
-        plan_id=plan.plan_id,
-        references=tuple(plan.references(layout)),
-        estimate=estimate,
-    )
 
 
 def _all_counted(layout: Layout, listing: Listing) -> list[Counted]:
