@@ -6,9 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.engine.book import Balance, BookAwayError, Spent
-from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.limiters.book_file import KEPT
-from airflow_llm_provider.limiters.redis import as_redis, redact
+from airflow_llm_provider.limiters.redis_url import as_redis, no_package, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,10 +76,7 @@ class RedisBook:
             from redis.backoff import NoBackoff  # noqa: PLC0415
             from redis.retry import Retry  # noqa: PLC0415
         except ImportError as error:
-            raise LLMInputError(
-                "limiter_url is a redis:// one, but the redis package is missing: "
-                "pip install 'airflow-llm-provider[redis]'"
-            ) from error
+            raise no_package() from error
         self._error = redis.RedisError
         self._place = redact(url)
         self._client = redis.Redis.from_url(

@@ -12,11 +12,11 @@ import math
 import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow_llm_provider.engine.limits import bucket, hints, pace, state
 from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooLarge
 from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
+from airflow_llm_provider.limiters.redis_url import as_redis, no_package, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,10 +88,7 @@ class RedisBackend:
         try:
             import redis.asyncio  # noqa: PLC0415 -- an optional package
         except ImportError as error:
-            raise LLMInputError(
-                "limiter_url is a redis:// one, but the redis package is missing: "
-                "pip install 'airflow-llm-provider[redis]'"
-            ) from error
+            raise no_package() from error
         self._errors = redis.exceptions
         self._place = redact(url)
         self._make_client: Callable[[], Any] = lambda: redis.asyncio.Redis.from_url(
@@ -278,18 +275,3 @@ def _gives(step: list[Any]) -> bool:
 def _undo(grant: list[bytes], now: float) -> list[Any]:
     """Return the step that gives back what nobody waits for any more."""
     return ["give_back", int(grant[2]), float(grant[3]), now]
-
-
-def as_redis(url: str) -> str:
-    """Return a ``valkey://`` URL as the client knows it."""
-    return "redis" + url.removeprefix("valkey") if url.startswith("valkey") else url
-
-
-def redact(url: str) -> str:
-    """Return where a URL leads, without user, password and options."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "redis://…"
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
