@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema_rs
 import orjson
@@ -310,6 +311,28 @@ class TestScriptedServer:
             ("half", False, None),
             ("hang", False, None),
         ]
+
+    @pytest.mark.parametrize("status", [200, 503])
+    def test_holds_until_the_next_script(self, server, status):
+        server.script(Rule(held=True, status=status))
+
+        def ask():
+            with post(server, body()) as response:
+                return response.status
+
+        with pytest.raises(TimeoutError), post(server, body("gone"), timeout=0.1):
+            pass
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(ask) for _ in range(2)]
+            deadline = time.monotonic() + 10
+            while len(server.requests) < 3 and time.monotonic() < deadline:
+                pass
+            assert not any(each.done() for each in asked)
+            assert server.stats()["answered"] == 0
+            server.script()
+            assert [each.result(timeout=10) for each in asked] == [status] * 2
+        with post(server, body()) as response:
+            assert response.status == 200
 
     def test_reset_forgets_and_starts_the_script_anew(self, server):
         server.script(Rule(status=500, times=1))

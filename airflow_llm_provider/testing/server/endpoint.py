@@ -67,15 +67,19 @@ class ScriptedEndpoint:
         self._epoch = epoch
         self._random = random.Random(0)  # noqa: S311 -- jitter, the same in every run
         self._numbers = itertools.count(1)
+        self._held: list[Callable[[], None]] = []
         self.script: list[Rule] = []
         self.reset()
 
     def reset(self, rules: list[Rule] | None = None) -> None:
-        """Forget requests and limits, and start a script: a new one, or the last one anew."""
+        """Forget requests and limits, and start a script: a new one, or the last one anew; what is held goes out."""
         self.script = self.script if rules is None else rules
         self._script = Script(self.script, now=self._monotonic())
         self.records = Records(full=self._options.full_records, time=self._epoch)
         self._windows: dict[tuple[str | None, str], SlidingWindow] = {}
+        held, self._held = self._held, []
+        for send in held:
+            send()
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Answer a request."""
@@ -111,7 +115,9 @@ class ScriptedEndpoint:
         text = prompt_text(body.get("messages"))
         rule = self._script.find(body, text=text, key=key, now=self._monotonic()) if self.script else None
         if rule is not None and (rule.status != 200 or rule.body is not None or rule.text is not None):  # noqa: PLR2004
-            return _scripted(rule), False
+            response = _scripted(rule)
+            response.hold = self._held.append if rule.held else None
+            return response, False
         content = (
             default_answer(body, self._options.answer) if rule is None or rule.answer is None else rule.answer
         )
@@ -180,6 +186,7 @@ class ScriptedEndpoint:
             headers=rule.headers,
             delay=delay + rule.delay,
             fault=rule.fault,
+            hold=self._held.append if rule.held else None,
         )
 
     def _list_models(self, request: HttpRequest) -> HttpResponse:

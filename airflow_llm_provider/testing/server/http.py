@@ -43,6 +43,7 @@ class HttpResponse:
 
     :param delay: seconds before it is sent.
     :param fault: how it goes wrong.
+    :param hold: takes what sends it, to call it when the time has come; with it ``delay`` does not count.
     :param on_end: called with whether it was sent whole, once that is known.
     """
 
@@ -52,6 +53,7 @@ class HttpResponse:
     content_type: str = "application/json"
     delay: float = 0.0
     fault: Fault | None = None
+    hold: Callable[[Callable[[], None]], None] | None = None
     on_end: Callable[[bool], None] | None = None
 
     def encode(self) -> bytes:
@@ -113,7 +115,9 @@ class HttpConnection(asyncio.Protocol):
         self._pending = response
         if response.fault is Fault.HANG:
             return
-        if response.delay > 0:
+        if response.hold is not None:
+            response.hold(lambda: self._send() if self._pending is response else None)
+        elif response.delay > 0:
             self._timer = asyncio.get_running_loop().call_later(response.delay, self._send)
         else:
             self._send()

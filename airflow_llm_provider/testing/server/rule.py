@@ -29,6 +29,7 @@ class Rule:
     :param text: raw body in place of a completion, sent as ``content_type``.
     :param headers: headers to add.
     :param delay: seconds before the response, on top of the server's latency.
+    :param held: the response comes when the next script begins, however long that takes.
     :param fault: ``hang``, ``drop`` or ``half``.
     :param cut: bytes to leave of the body, in a response that is whole as far as HTTP goes.
     :param answer: content of the completion; with ``null_content`` left out of the message.
@@ -51,6 +52,7 @@ class Rule:
     content_type: str = "text/html"
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
+    held: bool = False
     fault: Fault | None = None
     cut: int | None = None
     answer: str | None = None

@@ -41,8 +41,8 @@ def dataset_job(dag_id: str, *, schedule: str | None = None, **options: Any) -> 
 
 # One bad row fails its shard, and nothing is tried again.
 dataset_job("strict", retries=0, concurrency=1, max_attempts=1, failure_threshold=0)
-# What may pass by itself is tried again.
-dataset_job("patient", retries=2, concurrency=3)
+# What may pass by itself is tried again. A request that a test holds is not given up.
+dataset_job("patient", retries=2, concurrency=3, timeout=300)
 # One request after the other, so that the first refusal is the only one.
 dataset_job("careful", retries=2, concurrency=1)
 # Two requests in flight for each shard, in a pool of four.
