@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["LocalAirflow"]
 
 _PORT_ATTEMPTS = 3
+#: Airflow's scheduler ends when the database answers what it does not expect, such as a row gone under its hands
+#: (apache/airflow#63926), and counts on being started again: every deployment does that.
+_RESTARTS = 5
 
 
 class LocalAirflow:
@@ -183,7 +186,13 @@ class LocalAirflow:
         }
         if self._triggerer:
             services["triggerer"] = self.command("triggerer", "--skip-serve-logs")
-        plan = Plan(folder="", prepare=self._prepare_database(), services=services, keep=self._keep)
+        plan = Plan(
+            folder="",
+            prepare=self._prepare_database(),
+            services=services,
+            keep=self._keep,
+            restarts=_RESTARTS,
+        )
         self._services.start(plan, env=self.environment)
         # Nobody answers while it starts, for no reason that is worth telling.
         with AirflowClient(self.url, timeout=5.0) as client:

@@ -36,6 +36,8 @@ class Plan:
     :param services: commands by name; when one of them ends, all end.
     :param keep: whether to go on without the process that started the supervisor.
     :param grace: seconds between asking processes to end and killing them.
+    :param restarts: how often, all services together, one that ends is started again instead of ending all.
+    :param settled: seconds that a service must have run for that; one that ends earlier has failed to start.
     """
 
     folder: str
@@ -43,6 +45,8 @@ class Plan:
     prepare: dict[str, list[str]] = field(default_factory=dict)
     keep: bool = False
     grace: float = 5.0
+    restarts: int = 0
+    settled: float = 10.0
 
     @property
     def status_file(self) -> Path:
@@ -64,6 +68,7 @@ class Status:
     :param services: process numbers by name.
     :param culprit: the command that ended too early.
     :param exit_code: how it ended; negative is a signal.
+    :param restarts: services that ended and were started again.
     """
 
     pid: int
@@ -72,6 +77,7 @@ class Status:
     services: dict[str, int] = field(default_factory=dict)
     culprit: str | None = None
     exit_code: int | None = None
+    restarts: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Status | None:
@@ -94,6 +100,7 @@ class _Supervisor:
         self._plan = plan
         self._self = Identity.of(os.getpid())
         self._stop = False
+        self._restarts = 0
         self._running: dict[int, str] = {}
         self._wakeup, write = os.pipe()
         os.set_blocking(write, False)
@@ -109,9 +116,7 @@ class _Supervisor:
         self._write("preparing")
         ended = self._prepare()
         if ended is None and not self._stop:
-            services = {name: self._spawn(name, argv) for name, argv in self._plan.services.items()}
-            self._write("running", services=services)
-            ended = self._wait_for(any_of=set(services.values()))
+            ended = self._serve()
         told: dict[str, Any] = {} if ended is None else {"culprit": ended[0], "exit_code": ended[1]}
         # At once, for whoever wonders why nobody answers any more.
         self._write("stopping", **told)
@@ -120,6 +125,23 @@ class _Supervisor:
         self._write("failed" if told else "stopped", **told)
         return 1 if told else 0
 
+    def _serve(self) -> tuple[str, int] | None:
+        """Run the services until the word to stop (None), or until one ends that is not started again."""
+        services = {name: self._spawn(name, argv) for name, argv in self._plan.services.items()}
+        began = dict.fromkeys(services, time.monotonic())
+        while True:
+            self._write("running", services=services, restarts=self._restarts)
+            ended = self._wait_for(any_of=set(services.values()))
+            if ended is None:
+                return None
+            name, _ = ended
+            now = time.monotonic()
+            if self._restarts == self._plan.restarts or now - began[name] < self._plan.settled:
+                return ended
+            self._restarts += 1
+            began[name] = now
+            services[name] = self._spawn(name, self._plan.services[name], append=True)
+
     def _prepare(self) -> tuple[str, int] | None:
         for name, argv in self._plan.prepare.items():
             ended = self._wait_for(any_of={self._spawn(name, argv)})
@@ -127,15 +149,16 @@ class _Supervisor:
                 return ended
         return None
 
-    def _spawn(self, name: str, argv: list[str]) -> int:
+    def _spawn(self, name: str, argv: list[str], *, append: bool = False) -> int:
         log = os.fspath(self._plan.log_file(name))
+        kept = os.O_APPEND if append else os.O_TRUNC
         pid = os.posix_spawn(
             argv[0],
             argv,
             os.environ,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | kept, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
         )

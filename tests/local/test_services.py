@@ -131,6 +131,46 @@ class TestServiceSet:
         assert told.startswith("; bad ended with code 3\n--- ")
         assert told.endswith("database is locked")
 
+    def test_a_settled_service_that_ends_is_started_again_as_often_as_the_plan_allows(
+        self, services: ServiceSet, tmp_path: Path
+    ) -> None:
+        lives = tmp_path / "lives"
+        dying = (
+            "import os, sys, time\nopen(sys.argv[1], 'a').write('x')\nn = os.path.getsize(sys.argv[1])\n"
+            "while not os.path.exists(f'{sys.argv[1]}.{n}'): time.sleep(0.01)\n"
+            "print('end of life', n); raise SystemExit(n)"
+        )
+        plan = Plan(
+            folder="",
+            services={"mortal": python(dying, str(lives)), "good": python("import time; time.sleep(60)")},
+            restarts=1,
+            settled=0.0,
+        )
+        services.start(plan, env=os.environ)
+        lives.with_suffix(".1").touch()
+        services.wait_until(
+            lambda: lives.exists() and lives.read_text() == "xx", timeout=20, what="the second life"
+        )
+        status = services.status
+        assert status is not None
+        assert (status.state, status.restarts, status.culprit) == ("running", 1, None)
+
+        lives.with_suffix(".2").touch()
+
+        told = services.obituary(patience=20)
+        assert told.startswith("; mortal ended with code 2\n--- ")
+        # The log has both.
+        assert told.endswith("end of life 1\nend of life 2")
+
+    def test_a_service_that_ends_before_it_has_settled_is_not_started_again(
+        self, services: ServiceSet
+    ) -> None:
+        services.start(
+            Plan(folder="", services={"bad": python("raise SystemExit(3)")}, restarts=9), env=os.environ
+        )
+        with pytest.raises(StartError, match="bad ended with code 3"):
+            services.wait_until(lambda: False, timeout=20, what="the bad one")
+
     def test_an_obituary_of_what_was_never_started_or_was_killed_says_so(self, services: ServiceSet) -> None:
         assert services.obituary() == "; nothing was ever started"
         start(services, sleeper=python("import time; time.sleep(60)"))
