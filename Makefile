@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST_ARGS ?=
 # Airflow waits much: two workers take little more than half the time of one, also on two cores. See tests/conftest.py.
-SIDE_BY_SIDE ?= -n 2 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE ?= -n 2 --dist loadscope --no-loadscope-reorder
 SMOLLM2 := 0.1.2
 # Empty: `make constraints UPGRADE=` pins what is new and leaves the rest as it is.
 UPGRADE ?= --upgrade

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from airflow_llm_provider.testing.scripted_server import ScriptedServer
 
@@ -24,7 +24,7 @@ for _name in [
     del os.environ[_name]
 
 
-#: What two workers of pytest-xdist begin with, the longest first: folders and modules whose tests share a real Airflow.
+#: Folders and modules whose tests share something that is slow to start, mostly a real Airflow.
 _SHARED = (
     "tests/system/test_demo.py",
     "tests/system",
@@ -35,23 +35,30 @@ _SHARED = (
     "tests/jobs",
     "tests/limiters",
 )
+#: The longest, which two workers are to begin with.
 _ORDER = ("tests/system", "tests/compose/test_topology.py", "tests/system/test_demo.py", "tests/dags")
 
 
-# First: xdist reads the groups in a hook of the same name.
-@pytest.hookimpl(tryfirst=True)
+class _InGroups(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps together what shares fixtures: a folder of tests, else a module."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _InGroups:
+    """Say how the workers of `make test` share the tests: by groups, in the order below."""
+    return _InGroups(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares fixtures, and begin with what takes longest: only `make test` has two workers."""
-    groups = {item: _group(item.path, item.config.rootpath) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Begin with what takes longest."""
     ranks = {group: rank for rank, group in enumerate(_ORDER)}
-    items.sort(key=lambda item: ranks.get(groups[item], len(ranks)))
+    items.sort(key=lambda item: ranks.get(_group(item.nodeid), len(ranks)))
 
 
-def _group(path: Path, root: Path) -> str:
-    """Return the folder whose fixtures a test shares, or its module."""
-    module = path.relative_to(root).as_posix()
+def _group(nodeid: str) -> str:
+    module = nodeid.partition("::")[0]
     return next((shared for shared in _SHARED if module.startswith(shared)), module)
 
 

@@ -55,6 +55,14 @@ class TestDagFile:
         assert loaded_after(code, (*HEAVY, "airflow")) == []
 
 
+class TestTask:
+    def test_asking_does_not_load_the_sdk_which_takes_as_long_as_everything_else(self) -> None:
+        code = (
+            "import airflow_llm_provider.jobs, airflow_llm_provider.clients.openai as o\no.OpenAIClient()\n"
+        )
+        assert loaded_after(code, ("openai",)) == []
+
+
 class TestLowerLayers:
     @pytest.mark.parametrize(
         "layer", ["engine", "clients", "dataset", "jobs", "spec", "xcom", "errors", "prompt"]

@@ -8,13 +8,12 @@ import dataclasses
 import json
 import logging
 import re
-import ssl
 import time
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import orjson
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Omit
 from yarl import URL
 
 from airflow_llm_provider.clients.classify import refused
@@ -40,14 +39,19 @@ _PATH = "/chat/completions"
 _SUCCESS = range(200, 300)
 _BAD_REQUEST = (400, 422)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADERS = {
+    "Accept": "application/json",
+    "Content-Type": "application/json",
+    "User-Agent": f"airflow-llm-provider/{version('airflow-llm-provider')}",
+}
 _OTHER_CAP = {MAX_TOKENS: MAX_COMPLETION_TOKENS, MAX_COMPLETION_TOKENS: MAX_TOKENS}
 
 
 class OpenAIClient:
     """Sends requests to one endpoint with one key. Never retries, never waits, holds no state but its connections.
 
-    The SDK supplies the headers; requests go over connections of our own, since its ways there take two to ten times
-    the processor time. One client serves one event loop.
+    Requests go over connections of our own: the SDK's ways there take two to ten times the processor time, and loading
+    it takes a task as long as everything else of ours. One client serves one event loop.
 
     :param base_url: URL before ``/chat/completions``; ``None``: OpenAI's.
     :param api_key: key; ``None`` or blank: none is sent, for servers that want none.
@@ -74,10 +78,12 @@ class OpenAIClient:
         if concurrency < 1:
             raise LLMInputError(f"concurrency is {concurrency}: give at least 1")
         url, login = _split_login(_checked_url(base_url or _OPENAI))
-        # Given or not, so that the SDK's environment variables have no say over the connection.
-        own = {"Authorization": f"Bearer {key}" if key else login or Omit()}
-        own |= {"OpenAI-Organization": organization or Omit(), "OpenAI-Project": project or Omit()}
-        sent = _merged(_sdk_headers(), own, _checked_headers(headers or {}))
+        own = {
+            "Authorization": f"Bearer {key}" if key else login,
+            "OpenAI-Organization": organization,
+            "OpenAI-Project": project,
+        }
+        sent = _merged(_HEADERS, own, _checked_headers(headers or {}))
         self._connections = Connections(URL(_completions_url(url)), sent, limit=concurrency)
         self._redact = Redactor(key, login, *(headers or {}).values())
         self._epoch = epoch
@@ -187,19 +193,12 @@ def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
-def _merged(*sources: Mapping[str, Any]) -> dict[str, str]:
-    """Let later headers replace earlier ones, whatever their case, and drop those marked as left out."""
-    merged: dict[str, tuple[str, Any]] = {}
+def _merged(*sources: Mapping[str, str | None]) -> dict[str, str]:
+    """Let later headers replace earlier ones, whatever their case, and drop those without a value."""
+    merged: dict[str, tuple[str, str | None]] = {}
     for source in sources:
         merged |= {name.lower(): (name, value) for name, value in source.items()}
-    return {name: value for name, value in merged.values() if not isinstance(value, Omit)}
-
-
-def _sdk_headers() -> Mapping[str, Any]:
-    """Return the headers that the SDK sends of itself, by an SDK client that will send nothing."""
-    # A context without authorities: loading them takes the time of a hundred requests.
-    nowhere = DefaultAsyncHttpxClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False)
-    return AsyncOpenAI(base_url=_OPENAI, api_key="none", max_retries=0, http_client=nowhere).default_headers
+    return {name: value for name, value in merged.values() if value}
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

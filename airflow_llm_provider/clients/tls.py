@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
-from typing import TYPE_CHECKING
+import ssl
+from pathlib import Path
 
-from openai import DefaultAsyncHttpxClient
-
-if TYPE_CHECKING:
-    import ssl
+import certifi
 
 
 def ssl_context() -> ssl.SSLContext:
-    """Return a context that trusts whom the SDK's HTTP library trusts: ``SSL_CERT_FILE`` or ``SSL_CERT_DIR``, if set.
+    """Return a context that trusts the machine's authorities, or those of ``SSL_CERT_FILE`` or ``SSL_CERT_DIR``.
 
-    Reading the authorities takes a tenth of a second of processor time, so it is done once a process.
+    On a machine that has none, such as a slim image, they are Mozilla's, from certifi. Reading the authorities takes a tenth
+    of a second of processor time, so it is done once a process.
 
     :raises OSError: when the authorities cannot be read.
     """
@@ -24,8 +22,11 @@ def ssl_context() -> ssl.SSLContext:
 
 
 @functools.cache
-def _context(*_: str | None) -> ssl.SSLContext:
-    # The SDK is built upon httpx or a successor with the same public names.
-    base = next(base for base in DefaultAsyncHttpxClient.__mro__ if base.__name__ == "AsyncClient")
-    context: ssl.SSLContext = sys.modules[base.__module__.partition(".")[0]].create_ssl_context()
-    return context
+def _context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
+    if cafile:
+        return ssl.create_default_context(cafile=cafile)
+    if capath:
+        return ssl.create_default_context(capath=capath)
+    places = ssl.get_default_verify_paths()
+    found = bool(places.cafile) or bool(places.capath and any(Path(places.capath).iterdir()))
+    return ssl.create_default_context(cafile=None if found else certifi.where())

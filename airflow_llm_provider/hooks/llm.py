@@ -14,6 +14,8 @@ from airflow_llm_provider.hooks.endpoint import Endpoint
 from airflow_llm_provider.hooks.limits import limiter_url
 
 if TYPE_CHECKING:
+    from openai import OpenAI
+
     from airflow_llm_provider.clients.openai import OpenAIClient
     from airflow_llm_provider.jobs.accounts import Account
 
@@ -88,7 +90,7 @@ class LLMHook(BaseHook):
 
         :param concurrency: most requests in flight at a time, hence connections to keep open.
         """
-        from airflow_llm_provider.clients.openai import OpenAIClient  # noqa: PLC0415 -- loads the openai SDK
+        from airflow_llm_provider.clients.openai import OpenAIClient  # noqa: PLC0415 -- loads aiohttp
 
         endpoint = self.endpoint
         return OpenAIClient(
@@ -140,9 +142,20 @@ class LLMHook(BaseHook):
         _mask_password(url)
         return url
 
-    def get_conn(self) -> OpenAIClient:
-        """Return a client for one request at a time, as hooks do."""
-        return self.get_client(concurrency=1)
+    def get_conn(self) -> OpenAI:
+        """Return the official SDK's client of the endpoint, for calls of your own: embeddings, files, a single question.
+
+        It has the SDK's retries and none of this package's limits.
+        """
+        from openai import Omit, OpenAI  # noqa: PLC0415 -- takes a second to load
+
+        endpoint = self.endpoint
+        own = {"OpenAI-Organization": endpoint.organization, "OpenAI-Project": endpoint.project}
+        # What is not given is left out by name, so that the environment has no say over the connection.
+        headers: dict[str, Any] = {name: value or Omit() for name, value in own.items()}
+        headers.update(endpoint.headers)
+        # The SDK wants a key also for a server that asks for none.
+        return OpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", default_headers=headers)
 
     def test_connection(self) -> tuple[bool, str]:
         """Say whether the endpoint is there and accepts the key, without paying for a completion."""

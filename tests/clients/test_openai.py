@@ -5,6 +5,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -64,6 +65,11 @@ class TestRequests:
         assert request.headers["openai-project"] == "proj-1"
         assert request.headers["x-team"] == "a"
         assert request.headers["user-agent"] == "mine"
+
+    def test_it_says_who_it_is(self, scripted_server):
+        ask(scripted_server)
+        agent = scripted_server.requests[0].headers["user-agent"]
+        assert agent == f"airflow-llm-provider/{version('airflow-llm-provider')}"
 
     @pytest.mark.parametrize("key", [None, "", "  "])
     def test_a_blank_key_sends_none(self, scripted_server, key):

@@ -6,6 +6,7 @@ import ssl
 
 import pytest
 
+from airflow_llm_provider.clients import tls
 from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.clients.tls import ssl_context
 from airflow_llm_provider.engine.call import CallError, FailureKind
@@ -61,6 +62,20 @@ class TestTrust:
         monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
         error = ask_raw(answer, tls=certificate)
         assert (error.kind, error.code) == (FailureKind.CONFIGURATION, "tls_authorities")
+
+
+class TestMachineWithoutAuthorities:
+    def test_trusts_those_of_mozilla(self, monkeypatch):
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.delenv(name, raising=False)
+        nowhere = ssl.get_default_verify_paths()._replace(cafile=None, capath=None)
+        monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+        tls._context.cache_clear()
+        try:
+            trusted = tls.ssl_context().get_ca_certs()
+        finally:
+            tls._context.cache_clear()
+        assert len(trusted) > 50
 
 
 class TestReading:

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.llm import LLMHook
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionMessageParam
+
+    from airflow_llm_provider.testing.scripted_server import ScriptedServer
 
 KEY = "sk-very-secret-0123456789"
 
@@ -72,7 +77,28 @@ class TestClient:
     def test_talks_to_the_endpoint(self, connections: Connections) -> None:
         connections.add(password=KEY)
         assert LLMHook().get_client(concurrency=4) is not None
-        assert LLMHook().get_conn() is not None
+
+    @pytest.mark.parametrize("key", [KEY, ""])
+    def test_that_of_the_sdk_says_what_the_connection_says_and_nothing_of_the_environment(
+        self,
+        connections: Connections,
+        scripted_server: ScriptedServer,
+        monkeypatch: pytest.MonkeyPatch,
+        key: str,
+    ) -> None:
+        for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+            monkeypatch.setenv(name, "of-the-environment")
+        extra = {"headers": {"X-Team": "search"}, "project": "proj-1"}
+        connections.add(host=scripted_server.base_url, password=key, extra=extra)
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+        with LLMHook().get_conn() as client:
+            answer = client.chat.completions.create(model="m", messages=messages)
+        assert answer.choices[0].message.content == "echo: hi"
+        assert client.api_key == (key or "none")
+        sent = scripted_server.requests[0].headers
+        assert (sent["x-team"], sent["openai-project"]) == ("search", "proj-1")
+        assert "openai-organization" not in sent
+        assert "of-the-environment" not in sent.values()
 
 
 class TestAccount:
