@@ -23,7 +23,10 @@ def check_fit(
     """
     most, asked = settings.max_shards or shards, settings.shard_tokens
     if fitting is None:
-        totals = (("max_rows_per_shard", settings.max_rows, rows), ("max_bytes", settings.max_bytes, size))
+        totals = (
+            ("max_rows_per_shard", settings.max_rows, rows),
+            ("max_bytes_per_shard", settings.max_bytes, size),
+        )
         kept_small = " and ".join(
             f"{name} from {most_of_one:,} to at least {-(-total // most):,}"
             for name, most_of_one, total in totals

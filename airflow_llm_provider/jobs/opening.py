@@ -144,6 +144,7 @@ def settings_of(options: SplitOptions) -> SplitSettings:
     return SplitSettings(
         shard_tokens=options.shard_tokens,
         max_rows=options.max_rows_per_shard,
+        max_bytes=options.max_bytes_per_shard,
         max_shards=options.max_shards,
         enlarge=options.fit_max_shards,
         split_by=options.split_by,

@@ -29,6 +29,7 @@ class SplitOptions:
     :param shard_tokens: prompt tokens of one shard, system prompt and message overhead of every row included. A
         single row beyond it gets a shard of its own.
     :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
+    :param max_bytes_per_shard: most bytes of one shard's input rows, as they lie in memory; ``None``: no bound.
     :param max_shards: most shards, such as Airflow's ``core.max_map_length``; ``None``: no bound.
     :param max_shards_from: what sets ``max_shards``, as messages name it.
     :param fit_max_shards: whether shards grow beyond ``shard_tokens`` when there would be too many; otherwise that is
@@ -58,6 +59,7 @@ class SplitOptions:
 
     shard_tokens: int = 200_000
     max_rows_per_shard: int | None = None
+    max_bytes_per_shard: int | None = None
     max_shards: int | None = None
     max_shards_from: str = "max_shards"
     fit_max_shards: bool = True
@@ -84,7 +86,7 @@ class SplitOptions:
             raise LLMInputError(f"order_by is {self.order_by!r}: give 'tokens' or None")
         if self.split_by not in (None, "file"):
             raise LLMInputError(f"split_by is {self.split_by!r}: give 'file' or None")
-        for name in ("max_rows_per_shard", "max_shards", "limit"):
+        for name in ("max_rows_per_shard", "max_bytes_per_shard", "max_shards", "limit"):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))
         BudgetConfig(max_cost_usd=self.max_cost_usd)

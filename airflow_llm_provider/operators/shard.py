@@ -81,6 +81,7 @@ class ShardDatasetOperator(BaseOperator):
     :param storage_conn_id: connection of the storage, for URLs that name none themselves.
     :param shard_tokens: prompt tokens of one shard; a row above it gets its own.
     :param max_rows_per_shard: most rows of one shard; ``None``: no bound.
+    :param max_bytes_per_shard: most bytes of one shard's input rows, as they lie in memory; ``None``: no bound.
     :param max_shards: most shards; never more than ``core.max_map_length``.
     :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, and say so; ``False``: fail instead.
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use
@@ -112,6 +113,7 @@ class ShardDatasetOperator(BaseOperator):
         "storage_conn_id",
         "shard_tokens",
         "max_rows_per_shard",
+        "max_bytes_per_shard",
         "max_shards",
         "fit_max_shards",
         "columns",
@@ -141,6 +143,7 @@ class ShardDatasetOperator(BaseOperator):
         "storage_conn_id": as_optional_text,
         "shard_tokens": as_count,
         "max_rows_per_shard": as_optional_count,
+        "max_bytes_per_shard": as_optional_count,
         "max_shards": as_optional_count,
         "fit_max_shards": as_flag,
         "columns": as_optional_names,
@@ -171,6 +174,7 @@ class ShardDatasetOperator(BaseOperator):
         storage_conn_id: str | None = None,
         shard_tokens: int | str = 200_000,
         max_rows_per_shard: int | str | None = None,
+        max_bytes_per_shard: int | str | None = None,
         max_shards: int | str | None = None,
         fit_max_shards: bool | str = True,
         columns: Sequence[str] | str | None = None,
@@ -199,6 +203,7 @@ class ShardDatasetOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
         self.shard_tokens = shard_tokens
         self.max_rows_per_shard = max_rows_per_shard
+        self.max_bytes_per_shard = max_bytes_per_shard
         self.max_shards = max_shards
         self.fit_max_shards = fit_max_shards
         self.columns = columns

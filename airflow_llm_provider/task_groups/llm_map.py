@@ -94,6 +94,7 @@ def llm_map(
     concurrency: int = DEFAULT_CONCURRENCY,
     shard_tokens: int | str = 200_000,
     max_rows_per_shard: int | str | None = None,
+    max_bytes_per_shard: int | str | None = None,
     max_shards: int | str | None = None,
     fit_max_shards: bool | str = True,
     columns: Sequence[str] | str | None = None,
@@ -154,6 +155,7 @@ def llm_map(
     :param concurrency: most requests in flight of one shard, hence the slots it takes.
     :param shard_tokens: prompt tokens of one shard; templated.
     :param max_rows_per_shard: most rows of one shard; templated.
+    :param max_bytes_per_shard: most bytes of one shard's input rows, as they lie in memory; templated.
     :param max_shards: most shards; never more than ``core.max_map_length``; templated.
     :param fit_max_shards: enlarge ``shard_tokens`` until the shards fit, and say so; ``False``: fail; templated.
     :param columns: input columns that the output carries, in this order, as a list or ``"id, body"``; the prompt may use

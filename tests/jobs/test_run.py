@@ -263,6 +263,19 @@ class TestBadSettings:
             job.split()
 
 
+class TestBytes:
+    def test_no_shard_has_more_than_it_may_but_one_row_that_alone_has(self, job):
+        texts = ["x" * 1_000] * 7 + ["y" * 10_000] + ["x" * 1_000] * 4
+        job.write(texts)
+        references = job.split(max_bytes_per_shard=4_096).references
+        assert [reference.rows for reference in references] == [4, 3, 1, 4]
+
+    def test_nothing_is_no_bound(self, job):
+        job.write(TEXTS)
+        with pytest.raises(LLMInputError, match="max_bytes_per_shard is 0"):
+            job.split(max_bytes_per_shard=0)
+
+
 class TestDryRun:
     def test_I6_says_what_it_would_cost_and_writes_nothing(self, job, tmp_path):
         job.write(TEXTS)

@@ -126,6 +126,10 @@ class TestMapLength:
         ):
             night.split(max_rows_per_shard=1, max_shards=4)
 
+    def test_a_bound_on_bytes_is_named_when_no_tokens_help(self, night: Any) -> None:
+        with pytest.raises(AirflowFailException, match="raise max_bytes_per_shard from 1 to at least"):
+            night.split(max_rows_per_shard=None, max_bytes_per_shard="1", max_shards=4)
+
     def test_airflows_bound_counts_when_it_is_lower(
         self, night: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
