@@ -52,7 +52,7 @@ def merge(
     :param failure_threshold: largest share of rows, from 0 to 1, that may lack an answer; the output is written
         either way. Blank rows do not count. ``None``: any share.
     :param keep_days: days after which plans, shards and answers that no run has used are deleted, once the output is in
-        place; ``None``: never.
+        place, unless a ``limit`` made the run a trial; ``None``: never.
     :param claimant: who merges, for whoever finds the output in use; ``None``: this process.
     :raises LLMBusyError: another merge is replacing the output; nothing was written.
     :raises LLMStateError: shards are missing or storage cannot be read; the previous output is untouched.
@@ -69,7 +69,8 @@ def merge(
     created = dt.datetime.fromtimestamp(clock.time(), tz=dt.UTC).isoformat()
     with (claimant or Claimant()).on_output(layout):
         report = merge_shards(layout, frozen, created=created)
-        if keep_days is not None:
+        # After a trial the whole run is to come, and it wants the answers that the trial left alone.
+        if keep_days is not None and not _is_trial(frozen):
             _clean(layout, frozen, now=clock.time(), keep_days=keep_days, log=log)
     costs = [state.cost_usd for state in known]
     summary = RunSummary(
@@ -113,6 +114,11 @@ def _clean(layout: Layout, plan: Plan, *, now: float, keep_days: int, log: loggi
             counted(cleaned.answers, "file"),
             f"{cleaned.size / 1e6:,.1f}",
         )
+
+
+def _is_trial(plan: Plan) -> bool:
+    """Say whether a ``limit`` left rows of the source alone, or may have."""
+    return plan.selection.get("limit") is not None
 
 
 def describe(summary: RunSummary) -> str:

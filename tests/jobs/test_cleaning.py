@@ -71,6 +71,15 @@ class TestMerge:
         job.run()
         assert job.requests() == 0
 
+    def test_a_trial_deletes_nothing_as_the_whole_run_is_to_come(self, job: Any) -> None:
+        job.write(["a", "b", "c"])
+        job.run(max_rows_per_shard=1)
+        grow_old(job, 31)
+        assert job.run(limit=1, max_rows_per_shard=1).rows == 1
+        job.requests()
+        assert job.run(max_rows_per_shard=1).rows == 3
+        assert job.requests() == 0
+
     def test_succeeds_when_nothing_can_be_deleted(self, two_runs: Any, caplog: Any) -> None:
         Path(two_runs.destination, "_llm", "plans", "recent.json").write_text("{}")
         assert two_runs.run().rows == 1
