@@ -42,7 +42,13 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
     """A running Airflow over `dags_folder`; DAG files can import what lies in this repository."""
     repository = Path(__file__).parents[2]
     path = os.pathsep.join(part for part in (str(repository), os.environ.get("PYTHONPATH", "")) if part)
-    env = {"PYTHONPATH": path, "LLM_DATA": f"file://{system_home / 'data'}", "LLM_MODEL": "scripted"}
+    env = {
+        "PYTHONPATH": path,
+        "LLM_DATA": f"file://{system_home / 'data'}",
+        "LLM_MODEL": "scripted",
+        # Files that have not changed are not parsed again; a changed one does not wait for this.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
+    }
     with LocalAirflow(
         system_home / "airflow", dags_folder, env=env, parallelism=6, triggerer=False
     ) as running:
