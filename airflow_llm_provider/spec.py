@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -171,9 +172,16 @@ class CompletionSpec:
         return cls(**value)
 
 
+def innermost(function: Any) -> Any:
+    """Return the function in a ``functools.partial``, or the function itself: what has a name and lines."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def _function_name(function: Any) -> str:
-    named = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"<function {named}>"
+    inner = innermost(function)
+    return f"<function {getattr(inner, '__qualname__', type(inner).__qualname__)}>"
 
 
 def _is_number(value: object) -> bool:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.operators.dataset import CompleteDatasetOperator
+from airflow_llm_provider.operators.place import dag_named, naming
+from airflow_llm_provider.spec import innermost
 from airflow_llm_provider.task_groups.llm_map import llm_map, with_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from airflow.sdk.definitions.mappedoperator import MappedOperator, OperatorPartial
 
@@ -27,25 +30,27 @@ class RowTask:
     def __init__(self, function: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> None:
         self.function = function
         self._arguments = arguments
-        functools.update_wrapper(self, function)
+        inner = innermost(function)
+        # An object that is called has no name; the text of a lambda's is none.
+        self._known_as = str(getattr(inner, "__name__", f"<{type(inner).__name__}>"))
+        functools.update_wrapper(self, inner)
 
     def __call__(self, *rows: Any, **arguments: Any) -> LLMTaskGroup:
         """Build the job: ``source`` and ``destination``, and whatever else is to differ from the decorator's.
 
         :raises LLMInputError: on a wrong argument, naming the DAG and the remedy.
         """
-        if rows:
-            raise LLMInputError(
-                f"{self.function.__name__}() was called with a row: in a DAG it takes the arguments of llm_map, such as "
-                f"source= and destination=; the function itself is {self.function.__name__}.function"
-            )
-        merged = {"group_id": self.function.__name__, **self._arguments, **arguments}
-        missing = [name for name in ("spec", "source", "destination") if name not in merged]
-        if missing:
-            raise LLMInputError(
-                f"@task.llm_complete {self.function.__name__!r} lacks {', '.join(missing)}: give it to the decorator or "
-                "to the call"
-            )
+        merged = {**self._arguments, **arguments}
+        with self._naming():
+            if rows:
+                raise LLMInputError(
+                    "it was called with a row: in a DAG it takes the arguments of llm_map, such as source= and destination=; "
+                    "the function itself is its attribute .function"
+                )
+            merged["group_id"] = merged.get("group_id") or self._name()
+            missing = [name for name in ("spec", "source", "destination") if name not in merged]
+            if missing:
+                raise LLMInputError(f"it lacks {', '.join(missing)}: give it to the decorator or to the call")
         return llm_map(prompt=self.function, **merged)
 
     def partial(self, **arguments: Any) -> OperatorPartial:
@@ -55,15 +60,13 @@ class RowTask:
         :raises LLMInputError: on a wrong argument.
         """
         merged = {**self._arguments, **arguments}
-        task_id = merged.pop("group_id", self.function.__name__)
-        spec = merged.pop("spec", None)
-        if spec is None:
-            raise LLMInputError(
-                f"@task.llm_complete {self.function.__name__!r} lacks spec: give it to the decorator"
-            )
-        return CompleteDatasetOperator.partial(
-            task_id=task_id, spec=with_prompt(spec, self.function), **merged
-        )
+        with self._naming():
+            task_id = merged.pop("group_id", None) or self._name()
+            spec = merged.pop("spec", None)
+            if spec is None:
+                raise LLMInputError("it lacks spec: give it to the decorator")
+            spec = with_prompt(spec, self.function)
+        return CompleteDatasetOperator.partial(task_id=task_id, spec=spec, **merged)
 
     def expand(self, **mapped: Any) -> MappedOperator:
         """Do the job once for each item, each in one task: ``label.expand(source=[...], destination=[...])``."""
@@ -72,6 +75,18 @@ class RowTask:
     def override(self, **arguments: Any) -> RowTask:
         """Return the same function with other arguments, such as ``group_id`` to use it twice in one DAG."""
         return RowTask(self.function, self._arguments | arguments)
+
+    def _naming(self) -> AbstractContextManager[None]:
+        return naming(dag_named(f"@task.llm_complete {self._arguments.get('group_id', self._known_as)!r}"))
+
+    def _name(self) -> str:
+        """Return the name of the function for its tasks.
+
+        :raises LLMInputError: when it has none.
+        """
+        if not self._known_as.isidentifier():
+            raise LLMInputError(f"{self._known_as} has no name that its tasks could have: give group_id")
+        return self._known_as
 
 
 @overload
@@ -100,7 +115,7 @@ def llm_complete_task(
 
     :param python_callable: the function, when the decorator is used without arguments.
     :param arguments: of :func:`~airflow_llm_provider.llm_map`; its ``spec`` has no prompt. The group's id is the
-        function's name unless given.
+        function's name unless given, also that of the function in a ``functools.partial``; a lambda has none.
     """
     if python_callable is not None:
         return RowTask(python_callable, arguments)

@@ -29,6 +29,7 @@ from airflow_llm_provider.operators.arguments import (
 from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
 
@@ -163,7 +164,8 @@ class CompleteShardOperator(BaseOperator):
         max_same_rejections: int | None = 10,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
+        with naming_task(kwargs):
+            kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
         super().__init__(**kwargs)
         self.shard = shard
         self.conn_id = conn_id
@@ -186,8 +188,9 @@ class CompleteShardOperator(BaseOperator):
         self.max_same_rejections = max_same_rejections
         self._run: ShardRun | None = None
         self._kill_reason: str | None = None
-        check_known(self._READERS, vars(self), templated=self.template_fields)
-        check_one_of_conn_ids(conn_id, conn_ids)
+        with naming_task(kwargs):
+            check_known(self._READERS, vars(self), templated=self.template_fields)
+            check_one_of_conn_ids(conn_id, conn_ids)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
@@ -195,8 +198,9 @@ class CompleteShardOperator(BaseOperator):
 
         The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
         """
-        check_given(cls._READERS, kwargs, templated=cls.template_fields)
-        check_one_of_conn_ids(kwargs.get("conn_id"), kwargs.get("conn_ids"))
+        with naming_task(kwargs):
+            check_given(cls._READERS, kwargs, templated=cls.template_fields)
+            check_one_of_conn_ids(kwargs.get("conn_id"), kwargs.get("conn_ids"))
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)

@@ -17,9 +17,11 @@ from airflow_llm_provider.operators.complete import (
     quiet_chatty_loggers,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.mapping import same_for_all
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
 from airflow_llm_provider.operators.outlets import emit_events
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.shard import ShardDatasetOperator
 from airflow_llm_provider.operators.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, SUMMARY_KEY
@@ -109,8 +111,9 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         self.max_same_rejections = max_same_rejections
         self._series: ShardSeries | None = None
         self._kill_reason: str | None = None
-        kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
-        _check_connections(kwargs)
+        with naming_task(kwargs):
+            kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
+            _check_connections(kwargs)
         super().__init__(**kwargs)
 
     @classmethod
@@ -121,15 +124,16 @@ class CompleteDatasetOperator(ShardDatasetOperator):
 
         :raises LLMInputError: when a given argument is none, or all tasks would write into one destination.
         """
-        check_given(cls._READERS, kwargs, templated=cls.template_fields)
-        destination = kwargs.get("destination")
-        if isinstance(destination, str) and "{" not in destination:
-            raise LLMInputError(
-                f"destination is {destination!r} in partial(): each mapped task would replace the output of the one before; "
-                "give one for each in expand_kwargs(), beside source, or a template that tells them apart"
-            )
-        _check_connections(kwargs)
-        check_spec(kwargs.get("spec"))
+        with naming_task(kwargs):
+            check_given(cls._READERS, kwargs, templated=cls.template_fields)
+            if "destination" in kwargs and same_for_all(kwargs["destination"]):
+                raise LLMInputError(
+                    f"destination is {str(kwargs['destination'])!r} in partial(): each mapped task would replace the output "
+                    "of the one before; give one for each in expand_kwargs(), beside source, or a template that tells them "
+                    "apart, such as one with {{ ti.map_index }}"
+                )
+            _check_connections(kwargs)
+            check_spec(kwargs.get("spec"))
         kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)

@@ -22,6 +22,7 @@ from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.outlets import emit_events
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.xcom import SUMMARY_KEY
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class MergeShardsOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
         self.failure_threshold = failure_threshold
         self.keep_days = keep_days
-        check_known(self._READERS, vars(self), templated=self.template_fields)
+        with naming_task(kwargs):
+            check_known(self._READERS, vars(self), templated=self.template_fields)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Merge the shards and return the run's summary."""

@@ -36,12 +36,12 @@ from airflow_llm_provider.operators.arguments import (
     as_text,
     check_known,
     check_spec,
-    is_deferred,
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.pools import check_pools
 from airflow_llm_provider.xcom import PLAN_KEY
 
@@ -221,7 +221,8 @@ class ShardDatasetOperator(BaseOperator):
         self.dry_run = dry_run  # type: ignore[assignment, method-assign]
         self.max_cost_usd = max_cost_usd
         self.fallback_model = fallback_model
-        self._check()
+        with naming_task(kwargs):
+            self._check()
 
     @property
     def plan(self) -> XComArg:
@@ -246,8 +247,7 @@ class ShardDatasetOperator(BaseOperator):
         check_spec(self.spec)
         check_known(self._READERS, vars(self), templated=self.template_fields)
         check_one_of_conn_ids(self.conn_id, self.conn_ids)
-        if not is_deferred(self.model) and not is_deferred(self.fallback_model):
-            check_fallback(self.fallback_model, self.model or self.spec.model)
+        check_fallback(self.fallback_model, self.model or self.spec.model)
 
     def _check_pools(self, context: Context, *, dry_run: bool) -> None:
         try:

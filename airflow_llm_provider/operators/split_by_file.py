@@ -21,6 +21,7 @@ from airflow_llm_provider.operators.arguments import (
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.owner import claimant_of
+from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.shard import ESTIMATE_KEY, NO_PLAN, ShardDatasetOperator
 from airflow_llm_provider.xcom import LISTING_KEY, PLAN_KEY, GroupReference
 
@@ -126,12 +127,14 @@ class CountFilesOperator(BaseOperator):
         self.files = files
         self.destination = destination
         self.storage_conn_id = storage_conn_id
-        check_known(self._READERS, vars(self), templated=self.template_fields)
+        with naming_task(kwargs):
+            check_known(self._READERS, vars(self), templated=self.template_fields)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`."""
-        check_given(cls._READERS, kwargs, templated=cls.template_fields)
+        with naming_task(kwargs):
+            check_given(cls._READERS, kwargs, templated=cls.template_fields)
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
 
@@ -213,8 +216,9 @@ class PlanShardsOperator(BaseOperator):
         self.conn_ids = conn_ids
         self.storage_conn_id = storage_conn_id
         self.start_over = start_over
-        check_known(self._READERS, vars(self), templated=self.template_fields)
-        check_one_of_conn_ids(conn_id, conn_ids)
+        with naming_task(kwargs):
+            check_known(self._READERS, vars(self), templated=self.template_fields)
+            check_one_of_conn_ids(conn_id, conn_ids)
 
     @property
     def plan(self) -> XComArg:

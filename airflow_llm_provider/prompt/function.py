@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.prompt.text import RowRenderError, clean_text
+from airflow_llm_provider.spec import innermost
 
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
@@ -31,7 +32,7 @@ class PromptFunction:
 
     def __init__(self, function: Callable[[dict[str, Any]], Any], opening: Messages) -> None:
         self._function = function
-        self.name = getattr(function, "__name__", type(function).__name__)
+        self.name = _name_of(function)
         #: The messages before the function's, the same for every row.
         self.opening = opening
 
@@ -47,7 +48,7 @@ class PromptFunction:
         try:
             returned = self._function(row)
         except Exception as error:  # noqa: BLE001 -- a function can raise anything
-            line = _line_in(getattr(self._function, "__code__", None), error.__traceback__)
+            line = _line_in(getattr(innermost(self._function), "__code__", None), error.__traceback__)
             where = "" if line is None else f" in line {line} of the file"
             raise RowRenderError(f"{self.name}() raised {type(error).__name__}{where}") from None
         if returned is None or (isinstance(returned, str) and not returned.strip()):
@@ -103,7 +104,7 @@ def check_function(function: Any) -> None:
     """
     import inspect  # noqa: PLC0415 -- DAG files that use templates need not pay for it
 
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name_of(function)
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise LLMInputError(f"the prompt {name}() is a coroutine or a generator: give a plain function")
     if inspect.isclass(function):
@@ -115,6 +116,11 @@ def check_function(function: Any) -> None:
             f"the prompt {name}() cannot be called with one row ({error}): give a function with one parameter, the row "
             "as a dict; what else it needs, give it by a closure or functools.partial"
         ) from error
+
+
+def _name_of(function: Any) -> str:
+    inner = innermost(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _line_in(code: CodeType | None, trace: TracebackType | None) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Never
 
 from airflow.sdk import TaskGroup, XComArg
@@ -14,6 +13,7 @@ from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
+from airflow_llm_provider.operators.place import naming
 from airflow_llm_provider.operators.split_by_file import DEFAULT_SPLIT_BYTES
 from airflow_llm_provider.prompt import prompt_of
 from airflow_llm_provider.spec import CompletionSpec
@@ -28,7 +28,7 @@ from airflow_llm_provider.task_groups.surroundings import (
 from airflow_llm_provider.task_groups.task_docs import DOCS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Asset, AssetAlias
     from airflow.sdk.definitions.mappedoperator import MappedOperator
@@ -205,7 +205,7 @@ def llm_map(
     """
     arguments = dict(locals())
     group = _new_group(group_id, default_args, tooltip)
-    with _errors_of(group), group:
+    with naming(f"DAG {group.dag.dag_id!r}, llm_map {group.group_id!r}", TypeError, ValueError), group:
         _check(group, unknown)
         spec = arguments["spec"] = with_prompt(spec, prompt)
         common = {**default_retries(group), **({} if retries is None else {"retries": retries})}
@@ -269,15 +269,6 @@ def _new_group(group_id: str, default_args: Mapping[str, Any] | None, tooltip: s
         raise LLMInputError(
             f"llm_map {group_id!r}: {error}: call it inside `with DAG(...)` or @dag"
         ) from error
-
-
-@contextmanager
-def _errors_of(group: LLMTaskGroup) -> Iterator[None]:
-    """Say which DAG and which group an error belongs to: one file often builds many."""
-    try:
-        yield
-    except (LLMInputError, TypeError, ValueError) as error:
-        raise LLMInputError(f"DAG {group.dag.dag_id!r}, llm_map {group.group_id!r}: {error}") from error
 
 
 def _check(group: LLMTaskGroup, unknown: Mapping[str, Any]) -> None:

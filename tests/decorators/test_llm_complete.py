@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime
 from typing import Any
 
@@ -105,12 +106,19 @@ class TestMistakes:
             )
 
     def test_calling_it_with_a_row_is_explained(self, dag: DAG) -> None:
-        with pytest.raises(LLMInputError, match=r"the function itself is ask\.function"):
+        with pytest.raises(
+            LLMInputError,
+            match=r"^DAG 'tickets', @task\.llm_complete 'ask': .*the function itself is its attribute",
+        ):
             task.llm_complete(spec=SPEC)(ask)({"text": "a"})
 
     def test_what_is_missing_is_named(self, dag: DAG) -> None:
-        with pytest.raises(LLMInputError, match="'ask' lacks spec, destination"):
+        with pytest.raises(
+            LLMInputError, match=r"^DAG 'tickets', @task\.llm_complete 'ask': it lacks spec, destination"
+        ):
             task.llm_complete(ask)(source="/in")
+        with pytest.raises(LLMInputError, match=r"^DAG 'tickets', @task\.llm_complete 'ask': it lacks spec"):
+            task.llm_complete(ask).partial()
 
     def test_two_prompts_are_refused(self, dag: DAG) -> None:
         both = CompletionSpec(model="m", prompt="{{ a }}")
@@ -128,6 +136,32 @@ class TestMistakes:
     def test_arguments_are_those_of_llm_map(self, dag: DAG) -> None:
         with pytest.raises(LLMInputError, match="did you mean concurrency"):
             task.llm_complete(spec=SPEC, concurency=4, **PLACES)(ask)()
+
+    def test_what_is_wrong_with_a_mapped_one_names_the_dag(self, dag: DAG) -> None:
+        both = CompletionSpec(model="m", prompt="{{ a }}")
+        with pytest.raises(LLMInputError, match=r"^DAG 'tickets', @task\.llm_complete 'ask': the spec has a"):
+            task.llm_complete(spec=both)(ask).partial()
+        with pytest.raises(LLMInputError, match=r"^DAG 'tickets', task 'ask': concurrency is 0"):
+            task.llm_complete(spec=SPEC, concurrency=0)(ask).partial()
+
+    def test_a_function_without_a_name_asks_for_one(self, dag: DAG) -> None:
+        decorated = task.llm_complete(spec=SPEC, **PLACES)(lambda row: str(row["text"]))
+        with pytest.raises(
+            LLMInputError, match="<lambda> has no name that its tasks could have: give group_id"
+        ):
+            decorated()
+        assert decorated(group_id="short").group_id == "short"
+        mapped = task.llm_complete(spec=SPEC, group_id="mapped")(lambda row: str(row["text"]))
+        assert mapped.partial().expand_kwargs([PLACES]).task_id == "mapped"
+
+    def test_a_partial_has_the_name_of_its_function(self, dag: DAG) -> None:
+        def worded(row: dict[str, Any], *, opening: str) -> str:
+            return opening + str(row["text"])
+
+        decorated = task.llm_complete(spec=SPEC, **PLACES)(functools.partial(worded, opening="Sort: "))
+        assert decorated().group_id == "worded"
+        assert decorated.function({"text": "a"}) == "Sort: a"
+        assert "worded" in repr(dag.get_task("worded.split").spec)
 
     def test_outside_of_a_dag_is_refused(self) -> None:
         with pytest.raises(LLMInputError, match="call it inside"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -138,10 +139,39 @@ class TestMapping:
         assert mapped.pool_slots == 4
         assert mapped.map_index_template == "{{ task.source }}"
 
-    def test_of_one_destination_would_replace_each_others_output(self, dag: DAG) -> None:
-        with pytest.raises(LLMInputError, match=r"'/out' in partial\(\): each mapped task would replace"):
-            CompleteDatasetOperator.partial(task_id="label", spec=SPEC, destination="/out")
-        destination = "/out/{{ task.source }}"
+    @pytest.mark.parametrize(
+        "destination",
+        [
+            "/out",
+            "/out/{day}",
+            Path("/out"),
+            "/out/ds={{ ds }}",
+            "{{ params.out }}/{{ macros.ds_add(ds, 1) }}/{{ dag_run.run_id }}",
+            "/out/{% if params.full %}all{% else %}{{ ts_nodash }}{% endif %}",
+        ],
+    )
+    def test_of_one_destination_would_replace_each_others_output(self, dag: DAG, destination: Any) -> None:
+        with pytest.raises(LLMInputError, match=r"' in partial\(\): each mapped task would replace"):
+            CompleteDatasetOperator.partial(task_id="label", spec=SPEC, destination=destination)
+
+    def test_of_the_output_of_one_task_would_too(self, dag: DAG) -> None:
+        @task
+        def place() -> str:
+            return "/out"
+
+        with pytest.raises(LLMInputError, match="each mapped task would replace"):
+            CompleteDatasetOperator.partial(task_id="label", spec=SPEC, destination=place())
+
+    @pytest.mark.parametrize(
+        "destination",
+        [
+            "/out/{{ task.source }}",
+            "/out/{{ ti.map_index }}",
+            "/{{ ds }}/{{ task_instance.map_index }}",
+            "{{ own() }}",
+        ],
+    )
+    def test_of_templates_that_tell_them_apart_is_taken(self, dag: DAG, destination: str) -> None:
         mapped = CompleteDatasetOperator.partial(task_id="label", spec=SPEC, destination=destination)
         assert mapped.expand(source=["/in/a", "/in/b"]).partial_kwargs["destination"] == destination
 
@@ -181,7 +211,8 @@ class TestMapping:
     )
     def test_mistakes_fail_the_parse(self, dag: DAG, wrong: dict[str, Any], reason: str) -> None:
         arguments = {"task_id": "label", "spec": SPEC, "destination": "/out/{{ ti.map_index }}", **wrong}
-        with pytest.raises(LLMInputError, match=reason):
+        named = f"^DAG 'datasets', task 'label': .*{reason}"
+        with pytest.raises(LLMInputError, match=named):
             CompleteDatasetOperator.partial(**arguments)
-        with pytest.raises(LLMInputError, match=reason):
+        with pytest.raises(LLMInputError, match=named):
             CompleteDatasetOperator(source="/in", **arguments)

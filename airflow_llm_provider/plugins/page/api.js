@@ -4,19 +4,32 @@ const API = "../api/v2";
 const PAGE = 100;
 const AT_A_TIME = 6;
 
-export class NotFound extends Error {}
+// Asking again would bring the same.
+export class Final extends Error {}
+export class NotFound extends Final {}
+
+async function sent(url) {
+  try {
+    return await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+  } catch {
+    throw new Error("Airflow could not be reached");
+  }
+}
 
 export async function get(path, query = {}) {
   const url = `${API}${path}?${new URLSearchParams(query)}`;
-  const answer = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+  const answer = await sent(url);
   if (answer.status === 401) {
     // As Airflow's own UI does: log in, and come back here.
     location.assign(`${API}/auth/login?${new URLSearchParams({ next: location.href })}`);
     return new Promise(() => {});
   }
-  if (answer.status === 403) throw new Error("You may not read the XComs of this DAG; ask for that permission.");
+  if (answer.status === 403) throw new Final("You may not read the XComs of this DAG; ask for that permission.");
   if (answer.status === 404) throw new NotFound("There is no such run, or it was deleted.");
-  if (!answer.ok) throw new Error(`Airflow's API answered ${answer.status}; try again.`);
+  if (answer.status < 500 && answer.status !== 408 && answer.status !== 429 && !answer.ok) {
+    throw new Final(`Airflow's API answered ${answer.status} to this page's question.`);
+  }
+  if (!answer.ok) throw new Error(`Airflow's API answered ${answer.status}`);
   return answer.json();
 }
 

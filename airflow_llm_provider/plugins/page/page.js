@@ -1,11 +1,12 @@
 // Reads a run's XComs (estimate, plan, shard states, summary) and shows them, again and again while it runs.
 
-import { all, get, values } from "./api.js";
+import { Final, all, get, values } from "./api.js";
 import { element } from "./dom.js";
 import { show } from "./job.js";
 
 const here = Object.fromEntries(new URLSearchParams(location.search));
 const EVERY_MS = 5000;
+const LONGEST_MS = 60000;
 const ENDED = new Set(["success", "failed"]);
 const KEYS = ["estimate", "plan", "shard_state", "run_summary"];
 
@@ -56,13 +57,32 @@ async function refresh() {
   return ENDED.has(run.state);
 }
 
+function tell(trouble) {
+  const place = document.getElementById("trouble");
+  place.textContent = trouble;
+  place.hidden = trouble === "";
+}
+
+let pause = EVERY_MS;
+
 async function follow() {
   try {
-    if (!here.dag_id || !here.run_id) throw new Error("This page shows one run: open it by a task's link, Run summary.");
-    if (!(await refresh())) setTimeout(follow, EVERY_MS);
+    if (!here.dag_id || !here.run_id) throw new Final("This page shows one run: open it by a task's link, Run summary.");
+    const ended = await refresh();
+    tell("");
+    if (ended) return;
+    pause = EVERY_MS;
   } catch (error) {
-    document.getElementById("jobs").replaceChildren(element("p", { class: "bad", role: "alert" }, error.message));
+    if (error instanceof Final) {
+      document.getElementById("jobs").replaceChildren();
+      tell(error.message);
+      return;
+    }
+    // What was read last stays, and who restarts Airflow is not asked all the time.
+    pause = Math.min(2 * pause, LONGEST_MS);
+    tell(`${error.message}. This is what it said last; it is asked again in ${pause / 1000} s.`);
   }
+  setTimeout(follow, pause);
 }
 
 follow();
