@@ -4,7 +4,8 @@ Additive increase, multiplicative decrease, pure: takes the time, never waits. I
 the user asked for, and only goes below when the endpoint drops requests:
 
 * one cut an episode: a dropped request that was sent before the last cut says nothing new;
-* a drop while few requests were in flight is no sign of too many (a probe during an outage);
+* a drop while few requests were in flight is no sign of too many (a probe during an outage), and shows, when nothing has
+  succeeded since the last cut, that too many were not its reason either: the cut is undone;
 * growth only when saturated: successes count while at least ``saturation`` of the limit is in flight;
 * successes soon after a cut are of requests sent before it: not heard for ``cooldown`` seconds;
 * a success after a retry is neutral.
@@ -75,6 +76,7 @@ class AdaptiveConcurrency:
         self.limit = float(config.ceiling)
         self.in_flight = 0
         self._cut_at = -math.inf
+        self._before_cuts: float | None = None
         self._successes = 0
 
     def admit(self) -> int:
@@ -103,10 +105,22 @@ class AdaptiveConcurrency:
         """
         self.in_flight -= 1
         if verdict is Verdict.DROPPED:
-            if sent_at > self._cut_at and busy >= self.limit / 2:
-                self._cut(now)
-        elif verdict is Verdict.SUCCESS and not retried and now >= self._cut_at + self.config.cooldown:
+            if sent_at > self._cut_at:
+                self._heed_drop(busy, now)
+            return
+        if verdict is Verdict.SUCCESS and sent_at > self._cut_at:
+            self._before_cuts = None
+        if verdict is Verdict.SUCCESS and not retried and now >= self._cut_at + self.config.cooldown:
             self._grow(busy)
+
+    def _heed_drop(self, busy: int, now: float) -> None:
+        """Learn from a drop of a request that was sent after the last cut."""
+        if busy >= self.limit / 2:
+            if self._before_cuts is None:
+                self._before_cuts = self.limit
+            self._cut(now)
+        elif self._before_cuts is not None and self.in_flight < self.limit / 2:
+            self.limit, self._before_cuts = self._before_cuts, None
 
     def _cut(self, now: float) -> None:
         self.limit = max(float(self.config.floor), self.limit * self.config.cut)

@@ -52,6 +52,30 @@ class TestLimit:
         concurrency.record(DROPPED, busy=busy, sent_at=0.0, now=1.0)
         assert concurrency.limit == 20
 
+    def test_a_drop_of_a_lonely_probe_undoes_the_cuts_of_its_outage(self):
+        concurrency = saturated(20)
+        concurrency.record(DROPPED, busy=20, sent_at=0.0, now=1.0)
+        concurrency.record(DROPPED, busy=20, sent_at=1.1, now=2.0)
+        for _ in range(18):
+            concurrency.record(DROPPED, busy=20, sent_at=0.0, now=2.1)
+        busy = concurrency.admit()
+        concurrency.record(DROPPED, busy=busy, sent_at=3.0, now=3.1)
+        assert concurrency.limit == 20
+
+    def test_a_cut_stays_once_a_request_after_it_has_succeeded(self):
+        concurrency = saturated(20)
+        for _ in range(20):
+            concurrency.record(DROPPED, busy=20, sent_at=0.0, now=1.0)
+        for verdict in (SUCCESS, DROPPED):
+            concurrency.record(verdict, busy=concurrency.admit(), sent_at=2.0, now=2.1)
+        assert concurrency.limit == 16
+
+    def test_a_drop_while_many_others_are_in_flight_undoes_no_cut(self):
+        concurrency = saturated(20)
+        concurrency.record(DROPPED, busy=20, sent_at=0.0, now=1.0)
+        concurrency.record(DROPPED, busy=1, sent_at=1.1, now=2.0)
+        assert concurrency.limit == 16
+
     def test_never_falls_below_the_floor(self):
         concurrency = saturated(20, floor=3)
         for index in range(100):
