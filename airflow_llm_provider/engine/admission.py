@@ -15,6 +15,7 @@ from airflow_llm_provider.errors import LLMError, LLMRetryableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Event
@@ -44,9 +45,10 @@ class Admission:
     """Lets requests out one by one.
 
     The gates are asked last, when the request could go out at this moment: a breaker that opened while a request
-    waited for capacity still holds it back, and then the capacity is given back.
+    waited for capacity, or for the budget's book, still holds it back, and then both are given back.
 
     :param gates: asked after those of the route.
+    :param budget: asked before the gates, since its answer may take a while.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class Admission:
         routing: Routing,
         gates: Sequence[Gate],
         *,
+        budget: BudgetGate | None = None,
         clock: Clock,
         max_wait: float | None,
         emit: Callable[[Event], None],
     ) -> None:
         self._routing = routing
         self._gates = tuple(gates)
+        self._budget = budget
         self._clock = clock
         self._max_wait = max_wait
         self._emit = emit
@@ -102,7 +106,15 @@ class Admission:
         now = self._clock.monotonic()
         for gate in (*admitted.lane.gates, *self._gates):
             gate.withdraw(admitted.request, now=now)
+        if self._budget is not None:
+            self._budget.withdraw(admitted.request, now=now)
         await admitted.lane.limiter.cancel(admitted.reservation)
+
+    async def settle(self, exchange: Exchange, admitted: Admitted) -> None:
+        """Tell the limiter how an admitted request ended; a pause that began with it is also that of its lane."""
+        pause = await admitted.lane.exchanger.settle(exchange, admitted.reservation)
+        if pause > 0:
+            admitted.lane.cool(self._clock.monotonic() + pause, WaitReason.LIMIT)
 
     def wait_after(self, exchange: Exchange, wait: float | None) -> float | None:
         """Return how long a row is to wait by itself: not for its account's pause when there are other accounts."""
@@ -138,12 +150,12 @@ class Admission:
         """Get the request out on ``lane``; ``None``: the choice of a lane is to be made anew."""
         sent = lane.as_sent(request)
         reservation = await lane.limiter.reserve(cost)
-        if not reservation.wait and not lane.gates and not self._gates:
+        if not reservation.wait and not lane.gates and not self._gates and self._budget is None:
             return Admitted(lane, sent, reservation)
         try:
             held = None
             if await self._await_capacity(lane, request, reservation, too_small) and lane.lost is None:
-                held = self._pass_gates(lane, sent, too_small)
+                held = await self._pass_budget(lane, sent, too_small)
         except BaseException:
             await lane.limiter.cancel(reservation)
             raise
@@ -175,6 +187,23 @@ class Admission:
             wait = await lane.limiter.recheck(reservation)
         return True
 
+    async def _pass_budget(self, lane: Lane, request: Request, too_small: Collection[Lane]) -> float | None:
+        """Do as :meth:`_pass_gates`, within the budget."""
+        budget = self._budget
+        if budget is None:
+            return self._pass_gates(lane, request, too_small)
+        passage = await budget.admit(request, now=self._clock.monotonic())
+        if passage.wait or passage.stop is not None:
+            return self._held_for_all(lane, passage, too_small)
+        held = None
+        try:
+            if lane.lost is None:
+                held = self._pass_gates(lane, request, too_small)
+            return held
+        finally:
+            if held != 0:
+                budget.withdraw(request, now=self._clock.monotonic())
+
     def _pass_gates(self, lane: Lane, request: Request, too_small: Collection[Lane]) -> float | None:
         """Return 0 when every gate lets the request pass, else how long to wait; ``None``: try another lane."""
         now = self._clock.monotonic()
@@ -188,12 +217,16 @@ class Admission:
                 earlier.withdraw(request, now=now)
             if len(passed) < len(lane.gates):
                 return self._held_by_lane(lane, passage, now, too_small)
-            if self._routing.avoids(lane, too_small):
-                return None
-            if passage.stop is not None:
-                raise passage.stop
-            return passage.wait
+            return self._held_for_all(lane, passage, too_small)
         return 0.0
+
+    def _held_for_all(self, lane: Lane, passage: Passage, too_small: Collection[Lane]) -> float | None:
+        """Act on what is the same on every lane; return how long to wait, ``None``: try another lane."""
+        if self._routing.avoids(lane, too_small):
+            return None
+        if passage.stop is not None:
+            raise passage.stop
+        return passage.wait
 
     def _held_by_lane(
         self, lane: Lane, passage: Passage, now: float, too_small: Collection[Lane]

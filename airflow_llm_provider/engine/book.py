@@ -1,6 +1,9 @@
 """The account book of a run's budget: what was spent, and what requests in flight may still take.
 
 The two are kept apart: what is reserved comes free when its answer is in, what is spent never does.
+
+Whoever spends states totals, never changes: what its try has spent so far, and what is reserved for it. So a statement whose
+answer was lost is simply made again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Name = TypeVar("Name")
+Session = TypeVar("Session")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +35,9 @@ class Spent:
 
     def __sub__(self, other: Spent) -> Spent:
         return Spent(tokens=self.tokens - other.tokens, cost_usd=self.cost_usd - other.cost_usd)
+
+    def __mul__(self, times: int) -> Spent:
+        return Spent(tokens=self.tokens * times, cost_usd=self.cost_usd * times)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,106 +57,156 @@ class Balance:
         return self.spent + self.reserved
 
 
-class Reservations(Generic[Name]):
-    """Who has reserved how much.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """Who reserves.
 
-    :param by_holder: what is reserved, by holder.
+    :param name: such as that of a shard.
+    :param session: names the only try that speaks for it now.
     """
 
-    def __init__(self, by_holder: Mapping[Name, Spent] | None = None) -> None:
-        self.by_holder: dict[Name, Spent] = dict(by_holder or {})
+    name: str = ""
+    session: str = ""
 
-    @property
-    def total(self) -> Spent:
-        """All of it."""
-        return sum(self.by_holder.values(), Spent())
 
-    def add(self, holder: Name, cost: Spent) -> None:
-        """Reserve more."""
-        self.by_holder[holder] = self.by_holder.get(holder, Spent()) + cost
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """What a holder says of its try, in totals.
 
-    def take(self, holder: Name, cost: Spent) -> None:
-        """Reserve less, by no more than the holder has."""
-        left = at_least(self.by_holder.get(holder, Spent()) - cost, Spent())
-        # Whoever reserves reserves tokens; what is left of the money without them is a rounding error.
-        if left.tokens:
-            self.by_holder[holder] = left
-        else:
-            self.drop(holder)
+    :param spent: what the try has spent since it began.
+    :param kept: what stays reserved, of what is reserved for it.
+    :param wanted: what shall be reserved, if that fits; at least ``kept``.
+    :param last: whether the try is over.
+    """
 
-    def drop(self, holder: Name) -> None:
-        """Reserve nothing any more."""
-        self.by_holder.pop(holder, None)
+    spent: Spent = field(default_factory=Spent)
+    kept: Spent = field(default_factory=Spent)
+    wanted: Spent = field(default_factory=Spent)
+    last: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry(Generic[Session]):
+    """What a book knows of a holder.
+
+    :param told: what its session has spent so far.
+    :param reserved: what is reserved for it.
+    """
+
+    session: Session
+    told: Spent = field(default_factory=Spent)
+    reserved: Spent = field(default_factory=Spent)
 
 
 class BookAwayError(LLMRetryableError):
-    """A book that cannot be asked at the moment.
+    """A book that cannot be asked at the moment."""
 
-    :param unchanged: whether it is certain that the step was not taken.
-    """
-
-    def __init__(self, message: str, *, unchanged: bool) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message, retry_after=60.0)
-        self.unchanged = unchanged
+
+
+class SessionLostError(LLMRetryableError):
+    """A book that does not know who speaks: its entries were lost, or another try speaks for the holder now."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"The account book at {place} does not know this try any more: it was lost, as in a Redis that was restarted "
+            "without persistence, or another try of the shard has begun. Run again: it is counted anew from what the "
+            "stored answers have cost.",
+            retry_after=1.0,
+        )
 
 
 class AccountBook(Protocol):
     """What a run has spent and reserved so far; every step is atomic for all processes that share the book.
 
-    Whoever reserves names a holder, of which only one process speaks at a time, such as the shard whose lease it has. A
-    book that cannot be read raises: unknown is never "nothing spent".
+    A book that cannot be read raises: unknown is never "nothing spent".
     """
 
-    def reserve(self, cost: Spent, *, limit: Spent, holder: str = "") -> tuple[bool, Balance]:
-        """Reserve ``cost`` unless that takes the total above ``limit``; return whether it did, and the sums now."""
+    async def open(self, holder: Holder) -> Balance:
+        """Begin a session, forget what was reserved in former ones, which nobody is left to settle; return the sums."""
         ...
 
-    def settle(self, reserved: Spent, spent: Spent, *, holder: str = "") -> Balance:
-        """Replace a holder's reservation by what was spent, and return the sums now."""
+    async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
+        """Take in a statement; return whether what is wanted is reserved, and the sums now.
+
+        What is wanted is reserved unless that takes the total above ``limit``. What was spent is counted in any case.
+
+        :raises SessionLostError: when the holder's session is another one.
+        """
         ...
 
-    def free(self, holder: str) -> Balance:
-        """Forget all that a holder has reserved, since nobody is left who would settle it; return the sums."""
-        ...
-
-    def raise_to(self, known: Spent) -> Balance:
+    async def raise_to(self, known: Spent) -> Balance:
         """Make sure that no less than ``known`` is spent, in case the book was lost; return the sums."""
         ...
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class Page(Generic[Name, Session]):
+    """What a book says, in memory.
+
+    :param spent: by everybody.
+    :param entries: of all holders whose try is not over.
+    """
+
+    def __init__(
+        self, spent: Spent | None = None, entries: Mapping[Name, Entry[Session]] | None = None
+    ) -> None:
+        self.spent = spent or Spent()
+        self.entries: dict[Name, Entry[Session]] = dict(entries or {})
+
+    @property
+    def balance(self) -> Balance:
+        """The sums."""
+        reserved = sum((entry.reserved for entry in self.entries.values()), Spent())
+        return Balance(spent=self.spent, reserved=reserved)
+
+    def open(self, name: Name, session: Session) -> None:
+        """Begin a session."""
+        self.entries[name] = Entry(session=session)
+
+    def state(self, name: Name, session: Session, statement: Statement, *, limit: Spent) -> bool | None:
+        """Take in a statement; ``None``: the session is another one."""
+        entry = self.entries.get(name)
+        if entry is None or entry.session != session:
+            return None
+        self.spent += statement.spent - entry.told
+        del self.entries[name]
+        fits = statement.wanted == statement.kept or not exceeds(self.balance.total + statement.wanted, limit)
+        if not statement.last:
+            reserved = statement.wanted if fits else statement.kept
+            self.entries[name] = Entry(session=session, told=statement.spent, reserved=reserved)
+        return fits
 
 
 class MemoryBook:
     """The book of a run in one process."""
 
     def __init__(self) -> None:
-        self._spent = Spent()
-        self._held: Reservations[str] = Reservations()
+        self._page: Page[str, str] = Page()
 
-    def reserve(self, cost: Spent, *, limit: Spent, holder: str = "") -> tuple[bool, Balance]:
-        """Reserve ``cost`` unless that takes the total above ``limit``."""
-        fits = not exceeds(self._spent + self._held.total + cost, limit)
-        if fits:
-            self._held.add(holder, cost)
-        return fits, self._balance
+    async def open(self, holder: Holder) -> Balance:
+        """Begin a session."""
+        self._page.open(holder.name, holder.session)
+        return self._page.balance
 
-    def settle(self, reserved: Spent, spent: Spent, *, holder: str = "") -> Balance:
-        """Replace a reservation."""
-        self._held.take(holder, reserved)
-        self._spent += spent
-        return self._balance
+    async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
+        """Take in a statement."""
+        done = self._page.state(holder.name, holder.session, statement, limit=limit)
+        if done is None:
+            raise SessionLostError("memory://")
+        return done, self._page.balance
 
-    def free(self, holder: str) -> Balance:
-        """Forget what a holder has reserved."""
-        self._held.drop(holder)
-        return self._balance
-
-    def raise_to(self, known: Spent) -> Balance:
+    async def raise_to(self, known: Spent) -> Balance:
         """Raise what is spent."""
-        self._spent = at_least(self._spent, known)
-        return self._balance
+        self._page.spent = at_least(self._page.spent, known)
+        return self._page.balance
 
-    @property
-    def _balance(self) -> Balance:
-        return Balance(spent=self._spent, reserved=self._held.total)
+    async def aclose(self) -> None:
+        """Do nothing: nothing is open."""
 
 
 def exceeds(spent: Spent, limit: Spent) -> bool:

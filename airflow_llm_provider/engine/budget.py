@@ -1,9 +1,9 @@
 """What one run may spend, in tokens and in money, over all its shards.
 
-Pure but for its account book, which the processes of a run share: before a request goes out, the most it can cost is
-reserved, unless that would exceed the budget; when it is over, that is replaced by what it did cost. So a budget is
-never exceeded by what is in flight. What a process that died had in flight stays reserved until the next try of the same
-shard, which is the only one that knows for certain that nobody is left to settle it.
+Before a request goes out, the most it can cost is reserved, unless that would exceed the budget; when it is over, that is
+replaced by what it did cost. So a budget is never exceeded by what is in flight. What a process that died had in flight
+stays reserved until the next try of the same shard, which is the only one that knows for certain that nobody is left to
+settle it.
 
 Only what is spent ends the run. What is merely reserved is waited for as long as others settle; when nobody does any
 more, the run ends as one to be tried later.
@@ -17,7 +17,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.book import Balance, BookAwayError, Spent, exceeds
+from airflow_llm_provider.engine.allowance import Allowance
+from airflow_llm_provider.engine.book import Balance, BookAwayError, Holder, Spent, exceeds
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, FailureKind
 from airflow_llm_provider.engine.gate import PASS, Passage
 from airflow_llm_provider.engine.usage import Usage
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.engine.book import AccountBook
     from airflow_llm_provider.engine.call import Request
+    from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import AttemptFinished
 
 #: Stands for "any number of tokens", within what every backend can add exactly.
@@ -36,8 +38,8 @@ _TOKENS_WITHOUT_END = 1 << 52
 _ASK_AGAIN = 0.25
 #: Seconds for which a book that cannot be asked is waited for: a restart of Redis, or a failover.
 _BOOK_PATIENCE = 15.0
-#: Seconds between attempts at it, in which it is left alone: each may keep everybody waiting for a second.
-_BOOK_RETRY = 3.0
+#: Seconds between attempts at it.
+_BOOK_RETRY = 1.0
 #: Failures of which it is certain, or as good as certain, that nothing is billed: the endpoint said no.
 _NOT_BILLED = TERMINAL_KINDS | {
     FailureKind.ROW,
@@ -87,7 +89,10 @@ class BudgetConfig:
 
 
 class BudgetGate:
-    """Keeps a run within its budget; implements :class:`~airflow_llm_provider.engine.gate.Gate`.
+    """Keeps a run within its budget.
+
+    Like a :class:`~airflow_llm_provider.engine.gate.Gate`, but :meth:`admit` may wait for the account book's answer.
+    Open it before the run, and close it in the end.
 
     :param price: US dollars of a request by model and tokens; ``None`` when unknown.
     :param holder: in whose name is reserved.
@@ -101,37 +106,56 @@ class BudgetGate:
         config: BudgetConfig,
         book: AccountBook,
         *,
+        clock: Clock,
         price: Callable[[str | None, Usage], float | None] | None = None,
-        holder: str = "",
+        holder: Holder | None = None,
         patience: float = 0.0,
         on_share: Callable[[float], None] | None = None,
     ) -> None:
         self._config = config
-        self._book = book
         self._price = price
-        self._holder = holder
         self._patience = patience
         self._on_share = on_share
         self._limit = Spent(
             tokens=_TOKENS_WITHOUT_END if config.max_tokens_total is None else config.max_tokens_total,
             cost_usd=math.inf if config.max_cost_usd is None else config.max_cost_usd,
         )
+        self._allowance = Allowance(book, limit=self._limit, holder=holder or Holder(), clock=clock)
         self._reserved: dict[int, Spent] = {}
-        self._untold: list[tuple[Spent, Spent]] = []
         self._told = 0.0
         self._used_up = False
         self._waits_since: float | None = None
+        self._seen = Spent()
         self._away_since: float | None = None
-        self._ask_at = -math.inf
-        #: The whole run's sums, as last heard.
-        self.balance = Balance()
+
+    @property
+    def balance(self) -> Balance:
+        """The whole run's sums, as far as is known here."""
+        return self._allowance.balance
 
     @property
     def fallback(self) -> bool:
         """Whether a cheaper model is to be used from now on, if there is one."""
         return self._used_up or self._config.share(self.balance.spent) >= self._config.fallback_share
 
-    def admit(self, request: Request, *, now: float) -> Passage:
+    async def open(self, known: Callable[[], Spent]) -> None:
+        """Begin a try: what a former one of the same holder has reserved comes free.
+
+        :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
+            at first, and when it was lost.
+        :raises BookAwayError: when the book cannot be asked.
+        """
+        if await self._allowance.open() == Balance():
+            await self._allowance.raise_to(known())
+
+    async def aclose(self, *, patience: float = _BOOK_PATIENCE) -> None:
+        """End the try: what is left comes free.
+
+        :raises BookAwayError: when the book cannot be asked for ``patience`` seconds.
+        """
+        await self._allowance.aclose(patience=patience)
+
+    async def admit(self, request: Request, *, now: float) -> Passage:
         """Reserve the most that the request can cost, wait for reservations to come free, or end the run."""
         try:
             worst = self._cost(
@@ -140,15 +164,12 @@ class BudgetGate:
             )
         except LLMInputError as error:
             return Passage(stop=error)
-        if now < self._ask_at:
-            return Passage(wait=self._ask_at - now)
-        before = self.balance
         try:
-            self._tell_the_book()
-            fits, self.balance = self._book.reserve(worst, limit=self._limit, holder=self._holder)
+            fits = await self._allowance.reserve(worst)
         except BookAwayError as away:
-            since = self._leave_alone(now)
-            return Passage(stop=away) if now >= since + _BOOK_PATIENCE else Passage(wait=self._ask_at - now)
+            self._away_since = now if self._away_since is None else self._away_since
+            given_up = now >= self._away_since + _BOOK_PATIENCE
+            return Passage(stop=away) if given_up else Passage(wait=_BOOK_RETRY)
         self._away_since = None
         self._used_up = not fits and exceeds(self.balance.spent + worst, self._limit)
         if fits:
@@ -156,18 +177,18 @@ class BudgetGate:
             self._waits_since = None
             self._tell()
             return PASS
-        if self._waits_since is None or self.balance.spent != before.spent:
-            self._waits_since = now
+        if self._waits_since is None or self.balance.spent != self._seen:
+            self._waits_since, self._seen = now, self.balance.spent
         return self._refuse(worst, now)
 
-    def withdraw(self, request: Request, *, now: float) -> None:
+    def withdraw(self, request: Request, *, now: float) -> None:  # noqa: ARG002 -- as of every gate
         """Give back what was reserved."""
-        self._settle(self._reserved.pop(request.index), Spent(), now)
+        self._allowance.settle(self._reserved.pop(request.index), Spent())
 
-    def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:
+    def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:  # noqa: ARG002 -- as above
         """Replace what was reserved by what was spent; where nobody said, all of it counts as spent."""
         reserved = self._reserved.pop(request.index)
-        self._settle(reserved, self._really(request, attempt, reserved), now)
+        self._allowance.settle(reserved, self._really(request, attempt, reserved))
         self._tell()
 
     def _refuse(self, worst: Spent, now: float) -> Passage:
@@ -188,34 +209,6 @@ class BudgetGate:
                 retry_after=max(self._patience, _ASK_AGAIN),
             )
         )
-
-    def _leave_alone(self, now: float) -> float:
-        """Ask the book no more for a while; return since when it is away."""
-        self._away_since = now if self._away_since is None else self._away_since
-        self._ask_at = now + _BOOK_RETRY
-        return self._away_since
-
-    def _settle(self, reserved: Spent, spent: Spent, now: float) -> None:
-        self._untold.append((reserved, spent))
-        if now < self._ask_at:
-            return
-        # A book that is away hears of it with the next request. If none comes, what was reserved stays counted.
-        try:
-            self._tell_the_book()
-        except BookAwayError:
-            self._leave_alone(now)
-
-    def _tell_the_book(self) -> None:
-        while self._untold:
-            reserved, spent = self._untold[0]
-            try:
-                self.balance = self._book.settle(reserved, spent, holder=self._holder)
-            except BookAwayError as away:
-                if not away.unchanged:
-                    # Perhaps only its answer was lost, and nothing may come free twice: let it stay reserved.
-                    self._untold.pop(0)
-                raise
-            self._untold.pop(0)
 
     def _really(self, request: Request, attempt: AttemptFinished, reserved: Spent) -> Spent:
         if attempt.usage is not None:

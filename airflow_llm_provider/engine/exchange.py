@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.cooldown import Cooldown
     from airflow_llm_provider.engine.events import Event
-    from airflow_llm_provider.engine.gate import Gate
+    from airflow_llm_provider.engine.gate import Counter
     from airflow_llm_provider.engine.limiter import Limiter, Reservation
 
 #: Failures after which the endpoint has certainly not spent tokens: it answered, and its answer was no.
@@ -60,7 +60,7 @@ class Exchanger:
         client: ModelClient,
         *,
         limiter: Limiter,
-        gates: Sequence[Gate],
+        gates: Sequence[Counter],
         cooldown: Cooldown,
         clock: Clock,
         timeout: float,

@@ -27,16 +27,12 @@ class Passage:
 PASS = Passage()
 
 
-class Gate(Protocol):
-    """Decides whether a request may go out now. Pure: takes the time, never sleeps, waits or logs.
+class Counter(Protocol):
+    """Counts what it let through.
 
     Every passage is followed by exactly one :meth:`settle`, or :meth:`withdraw` when the request did not go out
-    after all, so that a gate may count what it let through.
+    after all.
     """
-
-    def admit(self, request: Request, *, now: float) -> Passage:
-        """Answer a request that could go out now."""
-        ...
 
     def withdraw(self, request: Request, *, now: float) -> None:
         """Hear that an admitted request was not sent."""
@@ -44,4 +40,12 @@ class Gate(Protocol):
 
     def settle(self, request: Request, attempt: AttemptFinished, *, now: float) -> None:
         """Hear how an admitted request ended."""
+        ...
+
+
+class Gate(Counter, Protocol):
+    """Decides whether a request may go out now. Pure: takes the time, never sleeps, waits or logs."""
+
+    def admit(self, request: Request, *, now: float) -> Passage:
+        """Answer a request that could go out now."""
         ...

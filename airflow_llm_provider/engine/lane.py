@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.config import EngineConfig
     from airflow_llm_provider.engine.events import Event, WaitReason
-    from airflow_llm_provider.engine.gate import Gate
+    from airflow_llm_provider.engine.gate import Counter
     from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.route import Route
     from airflow_llm_provider.errors import LLMError
@@ -82,7 +82,7 @@ class Lane:
 
 def open_lane(
     route: Route,
-    gates: Sequence[Gate],
+    gates: Sequence[Counter],
     *,
     config: EngineConfig,
     clock: Clock,
@@ -91,7 +91,7 @@ def open_lane(
 ) -> Lane:
     """Put a route into use.
 
-    :param gates: of every route of the run.
+    :param gates: of every route of the run, and its budget.
     :param emit: takes events; ``None``: nobody listens.
     """
     limiter = route.limiter or Unlimited(clock=clock, rng=rng)

@@ -11,9 +11,9 @@ What stops a run, and what happens then:
 * Cancellation, or an exception that is no :class:`Exception` (a task timeout raised by a signal): at once as well.
 
 Rows without an answer are pending then: nothing was handed over for them. One with an unusable answer, which is paid
-for, ends with it. A bug of client, judge, price list or
-observer is contained in its row; the row's words and costs are kept, observers hear of it, and only a streak of rows
-that all end with a bug stops the run, with that bug's own exception.
+for, ends with it. A bug of client, judge, price list or observer is contained in its row; the row's words and costs are
+kept, observers hear of it, and only a streak of rows that all end with a bug stops the run, with that bug's own
+exception.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ from airflow_llm_provider.engine.row import RowInProgress
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
 
+    from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.call import Judge, ModelClient, Outcome, Request
     from airflow_llm_provider.engine.events import Event, Observer
     from airflow_llm_provider.engine.exchange import Exchange
-    from airflow_llm_provider.engine.gate import Gate
+    from airflow_llm_provider.engine.gate import Counter, Gate
     from airflow_llm_provider.engine.lane import Lane
     from airflow_llm_provider.engine.limiter import Limiter
     from airflow_llm_provider.engine.usage import Usage
@@ -65,7 +66,7 @@ class Engine:
     :param observer: hears of every event.
     :param limiter: the account's limits; by default none, but a refusal for the rate pauses every row of this run.
     :param gates: consulted before each attempt on any route, in this order, after the route's own.
-    :param prefer_fallback: asked before each attempt whether to take the fallback routes now.
+    :param budget: of the whole run; calls for the fallback routes when it is nearly used up.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Engine:
         observer: Observer | None = None,
         limiter: Limiter | None = None,
         gates: Sequence[Gate] = (),
-        prefer_fallback: Callable[[], bool] | None = None,
+        budget: BudgetGate | None = None,
     ) -> None:
         self._config = config = config or EngineConfig()
         self._clock = clock = clock or SystemClock()
@@ -98,10 +99,12 @@ class Engine:
             on_bug=self._on_bug,
         )
         emit = None if observer is None else self._emit
-        lanes = [open_lane(route, gates, config=config, clock=clock, rng=rng, emit=emit) for route in routes]
+        told: Sequence[Counter] = gates if budget is None else (*gates, budget)
+        lanes = [open_lane(route, told, config=config, clock=clock, rng=rng, emit=emit) for route in routes]
         self._admission = Admission(
-            Routing(lanes, prefer_fallback=prefer_fallback),
+            Routing(lanes, prefer_fallback=None if budget is None else (lambda: budget.fallback)),
             gates,
+            budget=budget,
             clock=clock,
             max_wait=config.max_limit_wait,
             emit=self._emit,
@@ -262,11 +265,8 @@ class Engine:
         return ruling.wait
 
     async def _settle(self, exchange: Exchange, admitted: Admitted) -> None:
-        lane = admitted.lane
         try:
-            pause = await lane.exchanger.settle(exchange, admitted.reservation)
-            if pause > 0:
-                lane.cool(self._clock.monotonic() + pause, WaitReason.LIMIT)
+            await self._admission.settle(exchange, admitted)
         except Exception as error:  # noqa: BLE001 -- a limiter that cannot be asked is never "no limit"
             self._crew.halt(error)
 

@@ -140,7 +140,5 @@ class OpenAccounts:
             for limiter in self._limiters.values():
                 await limiter.aclose()
             for book in self._books.values():
-                close = getattr(book, "close", None)
-                if close is not None:
-                    close()
+                await book.aclose()
             self._clients, self._limiters, self._books = {}, {}, {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
-from airflow_llm_provider.engine.book import Balance, Spent
+from airflow_llm_provider.engine.book import Holder
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.config import EngineConfig
@@ -15,12 +16,13 @@ from airflow_llm_provider.engine.limits.rate_limits import limits_for
 from airflow_llm_provider.engine.retry import RetryConfig
 from airflow_llm_provider.engine.route import Route
 from airflow_llm_provider.engine.runner import Engine
-from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.errors import LLMError, LLMInputError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
+    from airflow_llm_provider.engine.book import Spent
     from airflow_llm_provider.engine.call import Judge
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Observer
@@ -106,14 +108,15 @@ class EngineSetup:
             clock=self.clock,
             rng=self.rng,
             observer=observer,
-            gates=tuple(gates) if budget is None else (*gates, budget),
-            prefer_fallback=None if budget is None else (lambda: budget.fallback),
+            gates=gates,
+            budget=budget,
         )
 
-    def budget(
+    @contextlib.asynccontextmanager
+    async def budget(
         self, run: str, *, holder: str, known: Callable[[], Spent], shared: bool, observer: Observer
-    ) -> BudgetGate | None:
-        """Return what keeps the run within its budget; ``None``: it has none.
+    ) -> AsyncIterator[BudgetGate | None]:
+        """Open what keeps the run within its budget; ``None``: it has none.
 
         :param run: names the run.
         :param holder: in whose name is reserved. Nobody else may speak for it, since what is reserved in it so far, by a
@@ -124,18 +127,26 @@ class EngineSetup:
         """
         options = self.options
         if options.max_tokens_total is None and options.max_cost_usd is None:
-            return None
-        book = self.accounts.book(run)
-        if book.free(holder) == Balance():
-            book.raise_to(known())
-        return BudgetGate(
+            yield None
+            return
+        gate = BudgetGate(
             BudgetConfig(max_tokens_total=options.max_tokens_total, max_cost_usd=options.max_cost_usd),
-            book,
+            self.accounts.book(run),
+            clock=self.clock,
             price=self._dearest,
-            holder=holder,
+            holder=Holder(name=holder, session=f"{self.rng.getrandbits(64):016x}"),
             patience=options.timeout if shared else 0.0,
             on_share=lambda share: observer.on_event(BudgetUsed(share=share)),
         )
+        await gate.open(known)
+        try:
+            yield gate
+        except BaseException:
+            # What went wrong first is what is told, and soon; the next try frees what stays reserved.
+            with contextlib.suppress(LLMError):
+                await gate.aclose(patience=0.0)
+            raise
+        await gate.aclose()
 
     def _models(self) -> tuple[str, ...]:
         fallback = self.options.fallback_model

@@ -35,8 +35,10 @@ from airflow_llm_provider.jobs.threshold import all_ended, check_shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from airflow_llm_provider.dataset.plan import Plan
+    from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.call import Judge, ModelClient
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.engine.limiter import Limiter
@@ -208,8 +210,17 @@ class ShardRun:
                     journal, keys, outcomes, alike, results=results, on_copies=progress.copied
                 )
                 questions = Questions(plan.spec, claimed.shard, outcomes, itertools.chain(*alike.values()))
-                engine = self._make_engine(claimed, settled, judge, progress)
-                await self._converse(engine, questions, keeper, progress)
+                observer = progress if self._observer is None else Observers(progress, self._observer)
+                async with self._budget(claimed, observer) as budget:
+                    engine = self._setup(plan).engine(
+                        judge,
+                        gates=(LeaseGate(claimed.lease),),
+                        budget=budget,
+                        observer=observer,
+                        probe=self._probe,
+                        watch_rejections=not settled.reused,
+                    )
+                    await self._converse(engine, questions, keeper, progress)
             finished = all_ended(outcomes, self._stop_reason)
             check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
             claimed.lease.check()
@@ -231,27 +242,17 @@ class ShardRun:
             log=self._log,
         )
 
-    def _make_engine(
-        self, claimed: ClaimedShard, settled: SettledRows, judge: Judge, progress: ProgressLog
-    ) -> Engine:
+    def _budget(
+        self, claimed: ClaimedShard, observer: Observer
+    ) -> AbstractAsyncContextManager[BudgetGate | None]:
         layout, plan = claimed.layout, claimed.plan
-        observer = progress if self._observer is None else Observers(progress, self._observer)
-        setup = self._setup(plan)
-        # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
-        budget = setup.budget(
+        return self._setup(plan).budget(
+            # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
             f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
             holder=self._reference.shard_id,
             known=lambda: spent_on(layout, plan),
             shared=len(plan.shards) > 1,
             observer=observer,
-        )
-        return setup.engine(
-            judge,
-            gates=(LeaseGate(claimed.lease),),
-            budget=budget,
-            observer=observer,
-            probe=self._probe,
-            watch_rejections=not settled.reused,
         )
 
     def _setup(self, plan: Plan) -> EngineSetup:

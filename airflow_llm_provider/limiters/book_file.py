@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from airflow_llm_provider.engine.book import Balance, BookAwayError, Reservations, Spent, at_least, exceeds
+from airflow_llm_provider.engine.book import (
+    Balance,
+    BookAwayError,
+    Entry,
+    Page,
+    SessionLostError,
+    Spent,
+    at_least,
+)
 from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.file import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from airflow_llm_provider.engine.book import Holder, Statement
+
+Changed = TypeVar("Changed")
 
 SUFFIX = ".book"
 #: Seconds for which a book is kept after its last entry.
 KEPT = 30 * 86_400
-#: A mark of ours, tokens and US dollars that are spent, how many holders have reserved something.
+#: A mark of ours, tokens and US dollars that are spent, how many holders follow.
 _HEAD = struct.Struct("<8sqdI")
-#: A holder, and the tokens and US dollars that it has reserved.
-_HOLDER = struct.Struct("<16sqd")
+#: A holder, its session, the tokens and US dollars that it has told of, those that are reserved for it.
+_HOLDER = struct.Struct("<16s16sqdqd")
 _CHECKSUM_BYTES = 8
-_MARK = b"llmbook3"
+_MARK = b"llmbook4"
 #: Seconds for which another process may hold the lock, which it needs for microseconds, and between attempts at it.
 _LOCK_TIMEOUT = 1.0
 _LOCK_PAUSE = 0.001
@@ -40,64 +53,59 @@ class FileBook:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with self._open():
-            pass
+        os.close(self._descriptor())
         _forget_old(path.parent)
 
-    def reserve(self, cost: Spent, *, limit: Spent, holder: str = "") -> tuple[bool, Balance]:
-        """Reserve ``cost`` unless that takes the total above ``limit``."""
-        with self._open() as file:
-            spent, held = self._read(file)
-            if exceeds(spent + held.total + cost, limit):
-                return False, Balance(spent=spent, reserved=held.total)
-            held.add(_digest(holder), cost)
-            return True, self._write(file, spent, held)
+    async def open(self, holder: Holder) -> Balance:
+        """Begin a session."""
+        return (await self._change(lambda page: page.open(*_names(holder))))[1]
 
-    def settle(self, reserved: Spent, spent: Spent, *, holder: str = "") -> Balance:
-        """Replace a reservation."""
+    async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
+        """Take in a statement."""
+        done, balance = await self._change(lambda page: page.state(*_names(holder), statement, limit=limit))
+        if done is None:
+            raise SessionLostError(str(self._path))
+        return done, balance
 
-        def change(before: Spent, held: Reservations[bytes]) -> Spent:
-            held.take(_digest(holder), reserved)
-            return before + spent
-
-        return self._change(change)
-
-    def free(self, holder: str) -> Balance:
-        """Forget what a holder has reserved."""
-
-        def change(before: Spent, held: Reservations[bytes]) -> Spent:
-            held.drop(_digest(holder))
-            return before
-
-        return self._change(change)
-
-    def raise_to(self, known: Spent) -> Balance:
+    async def raise_to(self, known: Spent) -> Balance:
         """Raise what is spent."""
-        return self._change(lambda before, _: at_least(before, known))
 
-    def _change(self, change: Callable[[Spent, Reservations[bytes]], Spent]) -> Balance:
-        with self._open() as file:
-            spent, held = self._read(file)
-            return self._write(file, change(spent, held), held)
+        def change(page: Page[bytes, bytes]) -> None:
+            page.spent = at_least(page.spent, known)
 
-    @contextlib.contextmanager
-    def _open(self) -> Any:
+        return (await self._change(change))[1]
+
+    async def aclose(self) -> None:
+        """Do nothing: the file is open only for each step."""
+
+    async def _change(self, change: Callable[[Page[bytes, bytes]], Changed]) -> tuple[Changed, Balance]:
+        async with self._locked() as file:
+            page = self._read(file)
+            result = change(page)
+            self._write(file, page)
+            return result, page.balance
+
+    @contextlib.asynccontextmanager
+    async def _locked(self) -> AsyncIterator[int]:
         # Opened each time: that leaves no state which a fork or a deleted file could upset.
+        file = self._descriptor()
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            file = open_private(self._path)
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            self._lock(file)
+            await self._lock(file)
             yield file
         except OSError as error:
             raise self._unusable(error) from error
         finally:
             os.close(file)
 
-    def _lock(self, file: int) -> None:
+    def _descriptor(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return open_private(self._path)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    async def _lock(self, file: int) -> None:
         deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
@@ -107,10 +115,9 @@ class FileBook:
                     raise BookAwayError(
                         f"Another process holds the lock of the account book {self._path}, which is needed for "
                         "microseconds, so that process is probably stopped: continue or end it, and run again. Every "
-                        "answer so far is kept.",
-                        unchanged=True,
+                        "answer so far is kept."
                     ) from None
-                time.sleep(_LOCK_PAUSE)
+                await asyncio.sleep(_LOCK_PAUSE)
             else:
                 return
 
@@ -120,10 +127,10 @@ class FileBook:
             "the user that Airflow runs as, or set another limiter_url."
         )
 
-    def _read(self, file: int) -> tuple[Spent, Reservations[bytes]]:
+    def _read(self, file: int) -> Page[bytes, bytes]:
         size = os.fstat(file).st_size
         if not size:
-            return Spent(), Reservations()
+            return Page()
         content = os.pread(file, size, 0)
         mark, tokens, cost, count = _HEAD.unpack(content[: _HEAD.size].ljust(_HEAD.size, b"\0"))
         end = _HEAD.size + _HOLDER.size * count
@@ -133,22 +140,42 @@ class FileBook:
                 f"The account book {self._path} of this run's budget is damaged, so nobody knows what was spent. Delete "
                 "it to count anew from what the results say, and run again."
             )
-        entries = (_HOLDER.unpack_from(content, _HEAD.size + _HOLDER.size * n) for n in range(count))
-        held = Reservations({name: Spent(tokens=own, cost_usd=dollars) for name, own, dollars in entries})
-        return Spent(tokens=tokens, cost_usd=cost), held
+        return Page(
+            Spent(tokens=tokens, cost_usd=cost),
+            {
+                name: Entry(
+                    session=session,
+                    told=Spent(tokens=told, cost_usd=told_usd),
+                    reserved=Spent(tokens=own, cost_usd=own_usd),
+                )
+                for name, session, told, told_usd, own, own_usd in _HOLDER.iter_unpack(
+                    content[_HEAD.size : end]
+                )
+            },
+        )
 
-    def _write(self, file: int, spent: Spent, held: Reservations[bytes]) -> Balance:
-        entries = held.by_holder.items()
-        body = _HEAD.pack(_MARK, spent.tokens, spent.cost_usd, len(entries)) + b"".join(
-            _HOLDER.pack(name, own.tokens, own.cost_usd) for name, own in entries
+    def _write(self, file: int, page: Page[bytes, bytes]) -> None:
+        body = _HEAD.pack(_MARK, page.spent.tokens, page.spent.cost_usd, len(page.entries)) + b"".join(
+            _HOLDER.pack(
+                name,
+                entry.session,
+                entry.told.tokens,
+                entry.told.cost_usd,
+                entry.reserved.tokens,
+                entry.reserved.cost_usd,
+            )
+            for name, entry in page.entries.items()
         )
         # One write, so that a process which is killed leaves the old content or the new.
         os.pwrite(file, body + _checksum(body), 0)
-        return Balance(spent=spent, reserved=held.total)
 
 
-def _digest(holder: str) -> bytes:
-    return hashlib.blake2b(holder.encode(), digest_size=16).digest()
+def _names(holder: Holder) -> tuple[bytes, bytes]:
+    return _digest(holder.name), _digest(holder.session)
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
 
 
 def _checksum(body: bytes) -> bytes:

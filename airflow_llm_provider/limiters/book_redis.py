@@ -2,64 +2,84 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.engine.book import Balance, BookAwayError, Spent
+from airflow_llm_provider.engine.book import Balance, BookAwayError, SessionLostError, Spent
+from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.book_file import KEPT
 from airflow_llm_provider.limiters.redis_url import as_redis, no_package, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Seconds for one call. Short, since requests in flight wait for it too.
+    from airflow_llm_provider.engine.book import Holder, Statement
+
+#: Seconds for one call, and how often one that failed is made again at once: a connection that Redis has closed meanwhile.
 _TIMEOUT = 1.0
-#: More than anybody reserves.
-_ALL = 1e15
-#: The sums, those of the holder among them, and how they are written down and returned; put before both scripts.
-#: The last two arguments are the holder and the seconds for which the book is kept.
-_SUMS = """
-local function sum(name) return tonumber(redis.call('HGET', KEYS[1], name) or 0) end
-local holder = ARGV[#ARGV - 1]
+_RETRIES = 1
+#: More than anybody may spend, and still a number that Lua adds exactly.
+_ENDLESS = 1e15
+#: What every step begins with. A holder's entry: its session, what that has told, what is reserved for it.
+_BEGIN = """
+local book, kept_for = KEYS[1], ARGV[1]
+local function sum(name) return tonumber(redis.call('HGET', book, name) or 0) end
 local tokens, cost, held_tokens, held_cost = sum('tokens'), sum('cost'), sum('held_tokens'), sum('held_cost')
-local own_tokens, own_cost = sum('t:' .. holder), sum('c:' .. holder)
 local function whole(number) return string.format('%.0f', number) end
 local function exact(number) return string.format('%.17g', number) end
+local function entry_of(holder)
+  local entry = redis.call('HGET', book, holder)
+  if not entry then return nil, 0, 0, 0, 0 end
+  local session, a, b, c, d = string.match(entry, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+  return session, tonumber(a), tonumber(b), tonumber(c), tonumber(d)
+end
+local function enter(holder, session, told_tokens, told_cost, own_tokens, own_cost)
+  redis.call('HSET', book, holder,
+    table.concat({ session, whole(told_tokens), exact(told_cost), whole(own_tokens), exact(own_cost) }, ' '))
+end
 local function result(done)
+  -- Whoever reserves reserves tokens; what is left of the money without them is a rounding error.
+  if held_tokens <= 0 then held_tokens, held_cost = 0, 0 end
   local now = { whole(tokens), exact(cost), whole(held_tokens), exact(held_cost) }
-  if done == 1 then
-    redis.call('HSET', KEYS[1], 'tokens', now[1], 'cost', now[2], 'held_tokens', now[3], 'held_cost', now[4])
-    if own_tokens > 0 then
-      redis.call('HSET', KEYS[1], 't:' .. holder, whole(own_tokens), 'c:' .. holder, exact(own_cost))
-    else
-      redis.call('HDEL', KEYS[1], 't:' .. holder, 'c:' .. holder)
-    end
-    redis.call('EXPIRE', KEYS[1], ARGV[#ARGV])
-  end
+  redis.call('HSET', book, 'tokens', now[1], 'cost', now[2], 'held_tokens', now[3], 'held_cost', now[4])
+  redis.call('EXPIRE', book, kept_for)
   return { done, unpack(now) }
 end
 """
-#: Reserves unless the total exceeds the limit; ARGV: tokens, dollars, limits of both.
-_RESERVE = """
-if tokens + held_tokens + tonumber(ARGV[1]) > tonumber(ARGV[3])
-  or cost + held_cost + tonumber(ARGV[2]) > tonumber(ARGV[4]) * (1 + 1e-12) then
-  return result(0)
-end
-own_tokens, own_cost = own_tokens + tonumber(ARGV[1]), own_cost + tonumber(ARGV[2])
-held_tokens, held_cost = held_tokens + tonumber(ARGV[1]), held_cost + tonumber(ARGV[2])
+#: ARGV: holder, session.
+_OPEN = """
+local holder, session = ARGV[2], ARGV[3]
+local _, _, _, own_tokens, own_cost = entry_of(holder)
+held_tokens, held_cost = held_tokens - own_tokens, held_cost - own_cost
+enter(holder, session, 0, 0, 0, 0)
 return result(1)
 """
-#: Settles, then raises what is spent; ARGV: tokens and dollars that come free, the same that were spent, the least of
-#: both.
-_CHANGE = """
-local free_tokens, free_cost = math.min(own_tokens, tonumber(ARGV[1])), math.min(own_cost, tonumber(ARGV[2]))
--- Whoever reserves reserves tokens; what is left of the money without them is a rounding error.
-if free_tokens == own_tokens then free_cost = own_cost end
-own_tokens, own_cost = own_tokens - free_tokens, own_cost - free_cost
-held_tokens, held_cost = math.max(0, held_tokens - free_tokens), math.max(0, held_cost - free_cost)
-if held_tokens == 0 then held_cost = 0 end
-tokens = math.max(tokens + tonumber(ARGV[3]), tonumber(ARGV[5]))
-cost = math.max(cost + tonumber(ARGV[4]), tonumber(ARGV[6]))
+#: ARGV: holder, session, whether it is the last, then tokens and dollars each: spent, kept, wanted, the limit.
+_STATE = """
+local holder, session, last = ARGV[2], ARGV[3], ARGV[4] == '1'
+local n = {}
+for i = 5, 12 do n[i - 4] = tonumber(ARGV[i]) end
+local known, told_tokens, told_cost, own_tokens, own_cost = entry_of(holder)
+if known ~= session then return { -1, '0', '0', '0', '0' } end
+tokens, cost = tokens + n[1] - told_tokens, cost + n[2] - told_cost
+local others_tokens, others_cost = held_tokens - own_tokens, held_cost - own_cost
+local fits = ARGV[7] == ARGV[9] and ARGV[8] == ARGV[10]
+  or (tokens + others_tokens + n[5] <= n[7] and cost + others_cost + n[6] <= n[8] * (1 + 1e-12))
+own_tokens, own_cost = n[3], n[4]
+if fits then own_tokens, own_cost = n[5], n[6] end
+if last then
+  own_tokens, own_cost = 0, 0
+  redis.call('HDEL', book, holder)
+else
+  enter(holder, session, n[1], n[2], own_tokens, own_cost)
+end
+held_tokens, held_cost = others_tokens + own_tokens, others_cost + own_cost
+return result(fits and 1 or 0)
+"""
+#: ARGV: the least tokens and dollars.
+_RAISE = """
+tokens, cost = math.max(tokens, tonumber(ARGV[2])), math.max(cost, tonumber(ARGV[3]))
 return result(1)
 """
 
@@ -72,57 +92,70 @@ class RedisBook:
 
     def __init__(self, url: str, name: str) -> None:
         try:
-            import redis  # noqa: PLC0415 -- an optional package
+            import redis.asyncio  # noqa: PLC0415 -- an optional package
+            from redis.asyncio.retry import Retry  # noqa: PLC0415
             from redis.backoff import NoBackoff  # noqa: PLC0415
-            from redis.retry import Retry  # noqa: PLC0415
         except ImportError as error:
             raise no_package() from error
-        self._error = redis.RedisError
+        self._errors = redis.exceptions
         self._place = redact(url)
-        self._client = redis.Redis.from_url(
+        self._make_client: Callable[[], Any] = lambda: redis.asyncio.Redis.from_url(
             as_redis(url),
             socket_timeout=_TIMEOUT,
             socket_connect_timeout=_TIMEOUT,
-            # A step whose answer was lost may have been taken: it must not be taken twice.
-            retry=Retry(NoBackoff(), 0),
+            retry=Retry(NoBackoff(), _RETRIES),
         )
+        self._client = self._make_client()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._key = f"airflow-llm-book:{{{name}}}"
-        self._reserve = self._client.register_script(_SUMS + _RESERVE)
-        self._change = self._client.register_script(_SUMS + _CHANGE)
+        self._open, self._state, self._raise = (
+            self._client.register_script(_BEGIN + step) for step in (_OPEN, _STATE, _RAISE)
+        )
 
-    def reserve(self, cost: Spent, *, limit: Spent, holder: str = "") -> tuple[bool, Balance]:
-        """Reserve ``cost`` unless that takes the total above ``limit``."""
-        limits = (limit.tokens, min(limit.cost_usd, 1e15))
-        return self._call(self._reserve, holder, cost.tokens, cost.cost_usd, *limits)
+    async def open(self, holder: Holder) -> Balance:
+        """Begin a session."""
+        return (await self._call(self._open, _name(holder), holder.session))[1]
 
-    def settle(self, reserved: Spent, spent: Spent, *, holder: str = "") -> Balance:
-        """Replace a reservation."""
-        numbers = (reserved.tokens, reserved.cost_usd, spent.tokens, spent.cost_usd, 0, 0)
-        return self._call(self._change, holder, *numbers)[1]
+    async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
+        """Take in a statement."""
+        sums = (statement.spent, statement.kept, statement.wanted, limit)
+        numbers = [number for each in sums for number in (each.tokens, min(each.cost_usd, _ENDLESS))]
+        done, balance = await self._call(
+            self._state, _name(holder), holder.session, int(statement.last), *map(repr, numbers)
+        )
+        if done < 0:
+            raise SessionLostError(self._place)
+        return bool(done), balance
 
-    def free(self, holder: str) -> Balance:
-        """Forget what a holder has reserved."""
-        return self._call(self._change, holder, _ALL, _ALL, 0, 0, 0, 0)[1]
-
-    def raise_to(self, known: Spent) -> Balance:
+    async def raise_to(self, known: Spent) -> Balance:
         """Raise what is spent."""
-        return self._call(self._change, "", 0, 0, 0, 0, known.tokens, known.cost_usd)[1]
+        return (await self._call(self._raise, repr(known.tokens), repr(known.cost_usd)))[1]
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
 
-    def _call(self, script: Callable[..., Any], holder: str, *numbers: float) -> tuple[bool, Balance]:
-        name = hashlib.blake2b(holder.encode(), digest_size=8).hexdigest()
+    async def _call(self, script: Any, *arguments: str | int) -> tuple[int, Balance]:
+        if self._loop is not asyncio.get_running_loop():
+            if self._loop is not None:  # connections belong to the loop that opened them
+                self._client = self._make_client()
+            self._loop = asyncio.get_running_loop()
         try:
-            done, *sums = script(keys=[self._key], args=[*map(repr, numbers), name, KEPT])
-        except (self._error, OSError) as error:
+            done, *sums = await script(keys=[self._key], args=[KEPT, *arguments], client=self._client)
+        except (self._errors.AuthenticationError, self._errors.AuthorizationError) as error:
+            raise LLMStateError(
+                f"The account book at {self._place} refuses our user or password: mend limiter_url"
+            ) from error
+        except (self._errors.RedisError, OSError) as error:
             raise BookAwayError(
                 f"The account book at {self._place} cannot be reached ({type(error).__name__}), and without it nobody "
-                "knows what was spent. Bring Redis back and run again: every answer so far is kept.",
-                unchanged=False,
+                "knows what was spent. Bring Redis back and run again: every answer so far is kept."
             ) from error
-        return bool(done), _balance(*map(float, sums))
+        return int(done), _balance(*map(float, sums))
+
+
+def _name(holder: Holder) -> str:
+    return "h:" + hashlib.blake2b(holder.name.encode(), digest_size=8).hexdigest()
 
 
 def _balance(tokens: float, cost: float, held_tokens: float, held_cost: float) -> Balance:

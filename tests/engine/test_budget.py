@@ -1,10 +1,20 @@
+import asyncio
+import functools
+import itertools
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.engine.book import Balance, BookAwayError, MemoryBook, Spent
+from airflow_llm_provider.engine.book import (
+    Balance,
+    BookAwayError,
+    Holder,
+    MemoryBook,
+    SessionLostError,
+    Spent,
+)
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import FailureKind, Request
 from airflow_llm_provider.engine.events import AttemptFinished
@@ -12,6 +22,22 @@ from airflow_llm_provider.engine.gate import PASS
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.engine.verdict import Verdict
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError
+from airflow_llm_provider.testing.clock import ManualClock
+
+#: Long enough for what is told in the background.
+A_MOMENT = 0.5
+
+_numbers = itertools.count()
+
+
+def in_loop(test):
+    """Run a test in a loop of its own."""
+
+    @functools.wraps(test)
+    def start(self, *arguments, **more):
+        asyncio.run(test(self, *arguments, **more))
+
+    return start
 
 
 def request(index=0, *, prompt=100, cap=900):
@@ -31,199 +57,341 @@ def per_token(model, usage):
     return usage.total_tokens / 1000
 
 
-def gate_on(book=None, *, on_share=None, price=per_token, patience=0.0, **config):
-    return BudgetGate(
-        BudgetConfig(**config), book or MemoryBook(), price=price, patience=patience, on_share=on_share
+async def gate_on(
+    book=None, *, on_share=None, price=per_token, patience=0.0, holder=None, clock=None, **config
+):
+    gate = BudgetGate(
+        BudgetConfig(**config),
+        book or MemoryBook(),
+        clock=clock or ManualClock(),
+        price=price,
+        holder=Holder(name=holder or f"holder {next(_numbers)}", session=f"session {next(_numbers)}"),
+        patience=patience,
+        on_share=on_share,
     )
+    await gate.open(Spent)
+    return gate
+
+
+async def passes(gate, *indexes, now=0.0):
+    """Admit requests; tell whether all of them passed."""
+    return [await gate.admit(request(index), now=now) for index in indexes] == [PASS] * len(indexes)
 
 
 class LostBook(MemoryBook):
-    """A book that is away at times."""
+    """A book that is away at times, and counts what it is told."""
 
     away = None
+    statements = 0
 
-    def reserve(self, cost, *, limit, holder=""):
-        self._check()
-        return super().reserve(cost, limit=limit, holder=holder)
-
-    def settle(self, reserved, spent, *, holder=""):
-        self._check()
-        return super().settle(reserved, spent, holder=holder)
-
-    def _check(self):
-        if self.away is not None:
-            raise BookAwayError("away", unchanged=self.away == "unchanged")
+    async def state(self, holder, statement, *, limit):
+        self.statements += 1
+        if self.away == "before":
+            raise BookAwayError("away")
+        answer = await super().state(holder, statement, limit=limit)
+        if self.away == "after":
+            raise BookAwayError("away")
+        return answer
 
 
 class TestAdmit:
-    def test_reserves_the_most_that_a_request_can_cost(self):
-        gate = gate_on(max_tokens_total=2000)
-        assert gate.admit(request(0), now=0) == PASS
-        assert gate.admit(request(1), now=0) == PASS
+    @in_loop
+    async def test_reserves_the_most_that_a_request_can_cost(self):
+        gate = await gate_on(max_tokens_total=2000)
+        assert (await gate.admit(request(0), now=0)) == PASS
+        assert (await gate.admit(request(1), now=0)) == PASS
         assert gate.balance == Balance(reserved=Spent(tokens=2000))
 
-    def test_waits_while_requests_in_flight_may_give_back(self):
-        gate = gate_on(max_tokens_total=1500)
-        gate.admit(request(0), now=0)
-        assert gate.admit(request(1), now=0).wait > 0
+    @in_loop
+    async def test_waits_while_requests_in_flight_may_give_back(self):
+        gate = await gate_on(max_tokens_total=1500)
+        (await gate.admit(request(0), now=0))
+        assert (await gate.admit(request(1), now=0)).wait > 0
         gate.settle(request(0), answered(150), now=1)
-        assert gate.admit(request(1), now=1) == PASS
+        assert (await gate.admit(request(1), now=1)) == PASS
 
-    def test_I7_ends_the_run_before_exceeding_and_says_how_to_go_on(self):
-        gate = gate_on(max_tokens_total=1500)
-        gate.admit(request(0), now=0)
+    @in_loop
+    async def test_I7_ends_the_run_before_exceeding_and_says_how_to_go_on(self):
+        gate = await gate_on(max_tokens_total=1500)
+        (await gate.admit(request(0), now=0))
         gate.settle(request(0), answered(1000), now=1)
-        stop = gate.admit(request(1), now=1).stop
+        stop = (await gate.admit(request(1), now=1)).stop
         assert isinstance(stop, LLMBudgetError)
         assert "1,000 of max_tokens_total 1,500" in str(stop)
         assert "raise the budget" in str(stop)
 
-    def test_B7_money_counts_over_all_shards(self):
+    @in_loop
+    async def test_B7_money_counts_over_all_shards(self):
         book = MemoryBook()
-        gates = [gate_on(book, max_cost_usd=3.5) for _ in range(4)]
-        passed = [gate.admit(request(), now=0) == PASS for gate in gates]
+        gates = [await gate_on(book, max_cost_usd=3.5) for _ in range(4)]
+        passed = [(await gate.admit(request(), now=0)) == PASS for gate in gates]
         assert passed == [True, True, True, False]
 
-    def test_goes_on_after_the_cap_was_raised(self):
+    @in_loop
+    async def test_goes_on_after_the_cap_was_raised(self):
         book = MemoryBook()
-        gate = gate_on(book, max_tokens_total=1000)
-        gate.admit(request(0), now=0)
+        gate = await gate_on(book, max_tokens_total=1000)
+        (await gate.admit(request(0), now=0))
         gate.settle(request(0), answered(1000), now=0)
-        assert gate.admit(request(1), now=0).stop is not None
-        assert gate_on(book, max_tokens_total=2000).admit(request(1), now=0) == PASS
+        assert (await gate.admit(request(1), now=0)).stop is not None
+        assert await passes(await gate_on(book, max_tokens_total=2000), 1)
 
-    def test_an_unknown_price_is_an_input_error_when_money_is_capped(self):
-        gate = gate_on(max_cost_usd=1.0, price=lambda model, usage: None)
-        assert isinstance(gate.admit(request(), now=0).stop, LLMInputError)
+    @in_loop
+    async def test_an_unknown_price_is_an_input_error_when_money_is_capped(self):
+        gate = await gate_on(max_cost_usd=1.0, price=lambda model, usage: None)
+        assert isinstance((await gate.admit(request(), now=0)).stop, LLMInputError)
 
-    def test_nobody_asks_for_a_price_when_tokens_are_capped(self):
-        gate = gate_on(max_tokens_total=1000, price=None)
-        assert gate.admit(request(), now=0) == PASS
+    @in_loop
+    async def test_nobody_asks_for_a_price_when_tokens_are_capped(self):
+        gate = await gate_on(max_tokens_total=1000, price=None)
+        assert (await gate.admit(request(), now=0)) == PASS
 
 
 class TestReserved:
     """What is only reserved may come free: it is waited for, and ends nothing for good."""
 
-    def test_by_others_is_waited_for_as_long_as_anybody_settles(self):
-        book = MemoryBook()
-        other, gate = gate_on(book, max_tokens_total=2500), gate_on(book, max_tokens_total=2500, patience=60)
+    async def two_gates(self, **config):
+        book, self.clock = MemoryBook(), ManualClock()
+        return [await gate_on(book, clock=self.clock, patience=60, **config) for _ in range(2)]
+
+    @in_loop
+    async def test_by_others_is_waited_for_as_long_as_anybody_settles(self):
+        other, gate = await self.two_gates(max_tokens_total=2500)
         for second in range(0, 200, 50):
-            other.admit(request(second), now=second)
-            other.admit(request(second + 1), now=second)
-            assert gate.admit(request(), now=second).wait > 0
+            assert await passes(other, second, second + 1, now=second)
+            assert (await gate.admit(request(), now=second)).wait > 0
             other.settle(request(second), answered(101), now=second + 40)
             other.settle(request(second + 1), failed(FailureKind.ROW), now=second + 40)
-        assert gate.admit(request(), now=201) == PASS
+            await self.clock.sleep(A_MOMENT)
+        assert await passes(gate, 0, now=201)
 
-    def test_by_one_that_died_ends_the_run_as_one_to_be_tried_again(self):
-        book = MemoryBook()
-        gate_on(book, max_tokens_total=1500).admit(request(), now=0)
-        gate = gate_on(book, max_tokens_total=1500, patience=60)
-        assert gate.admit(request(), now=0).wait > 0
-        assert gate.admit(request(), now=59).wait > 0
-        stop = gate.admit(request(), now=60).stop
+    @in_loop
+    async def test_by_one_that_died_ends_the_run_as_one_to_be_tried_again(self):
+        dead, gate = await self.two_gates(max_tokens_total=1500)
+        assert await passes(dead, 0)
+        assert (await gate.admit(request(), now=0)).wait > 0
+        assert (await gate.admit(request(), now=59)).wait > 0
+        stop = (await gate.admit(request(), now=60)).stop
         assert isinstance(stop, LLMRetryableError)
         assert stop.retry_after == 60
         assert "0 of max_tokens_total 1,500 are spent and 1,000 reserved" in str(stop)
         assert not gate.fallback
 
-    def test_does_not_keep_waiting_whom_the_spent_leaves_nothing(self):
-        book = MemoryBook()
-        other, gate = gate_on(book, max_tokens_total=2500), gate_on(book, max_tokens_total=2500, patience=60)
-        for index in range(2):
-            other.admit(request(index), now=0)
+    @in_loop
+    async def test_does_not_keep_waiting_whom_the_spent_leaves_nothing(self):
+        other, gate = await self.two_gates(max_tokens_total=2500)
+        assert await passes(other, 0, 1)
         other.settle(request(0), answered(1000), now=0)
-        assert gate.admit(request(), now=0).wait > 0
+        assert (await gate.admit(request(), now=0)).wait > 0
         other.settle(request(1), answered(1000), now=0)
-        assert isinstance(gate.admit(request(), now=0).stop, LLMBudgetError)
+        await self.clock.sleep(A_MOMENT)
+        assert isinstance((await gate.admit(request(), now=0)).stop, LLMBudgetError)
 
 
 class TestLostBook:
-    def test_is_waited_for_a_little_and_then_an_error_that_passes(self):
+    @in_loop
+    async def test_is_waited_for_a_little_and_then_an_error_that_passes(self):
         book = LostBook()
-        gate, book.away = gate_on(book, max_tokens_total=1500), "unchanged"
-        assert gate.admit(request(), now=0).wait > 0
-        assert gate.admit(request(), now=12).wait == 3
-        assert isinstance(gate.admit(request(), now=15).stop, LLMRetryableError)
+        gate, book.away = await gate_on(book, max_tokens_total=1500), "before"
+        assert (await gate.admit(request(), now=0)).wait > 0
+        assert (await gate.admit(request(), now=12)).wait > 0
+        assert isinstance((await gate.admit(request(), now=15)).stop, LLMRetryableError)
         book.away = None
-        assert gate.admit(request(), now=18) == PASS
+        assert await passes(gate, 0, now=18)
 
-    def test_is_left_alone_between_attempts(self):
-        book = LostBook()
-        gate = gate_on(book, max_tokens_total=2500)
-        gate.admit(request(0), now=0)
-        gate.admit(request(1), now=0)
-        book.away = "unknown"
-        gate.settle(request(0), answered(150), now=1)
-        gate.settle(request(1), answered(150), now=1.1)
-        assert gate.admit(request(2), now=3).wait == 1
-        book.away = None
-        assert gate.admit(request(2), now=4) == PASS
-        assert gate.balance == Balance(spent=Spent(tokens=150), reserved=Spent(tokens=2000))
-
-    @pytest.mark.parametrize(
-        ("away", "after"),
-        [
-            ("unchanged", Balance(spent=Spent(tokens=150), reserved=Spent(tokens=1000))),
-            # Perhaps it heard: nothing may come free twice.
-            ("unknown", Balance(reserved=Spent(tokens=2000))),
-        ],
-    )
-    def test_hears_later_what_it_certainly_missed(self, away, after):
-        book = LostBook()
-        gate = gate_on(book, max_tokens_total=2500)
-        gate.admit(request(0), now=0)
+    @pytest.mark.parametrize("away", ["before", "after"])
+    @in_loop
+    async def test_hears_once_what_it_missed_or_what_its_answer_was_lost_to(self, away):
+        book, clock = LostBook(), ManualClock()
+        gate = await gate_on(book, clock=clock, max_tokens_total=3500)
+        assert await passes(gate, 0, 1)
         book.away = away
         gate.settle(request(0), answered(150), now=1)
+        await clock.sleep(A_MOMENT)
+        assert (await gate.admit(request(2), now=2)).wait > 0
         book.away = None
-        assert gate.admit(request(1), now=4) == PASS
-        assert gate.balance == after
+        assert await passes(gate, 2, now=3)
+        after = Balance(spent=Spent(tokens=150), reserved=Spent(tokens=2000))
+        assert gate.balance == await book.raise_to(Spent()) == after
+
+    @in_loop
+    async def test_holds_back_what_is_reserved_already_since_a_killed_process_would_take_it_along(self):
+        book, clock = LostBook(), ManualClock()
+        gate = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
+        assert await passes(gate, 0, 1)
+        book.away = "before"
+        gate.settle(request(0), answered(150), now=1)
+        await clock.sleep(A_MOMENT)
+        assert (await gate.admit(request(2), now=2)).wait > 0
+
+    @in_loop
+    async def test_one_that_was_flushed_ends_the_run_as_one_to_be_tried_again(self):
+        gate = await gate_on(MemoryBook(), max_tokens_total=1500)
+        gate._allowance._book = MemoryBook()
+        with pytest.raises(SessionLostError, match="Run again"):
+            await gate.admit(request(), now=0)
+
+    @in_loop
+    async def test_one_that_was_lost_between_two_tries_is_made_good_by_what_is_known(self):
+        gate = BudgetGate(BudgetConfig(max_tokens_total=1500), MemoryBook(), clock=ManualClock())
+        await gate.open(lambda: Spent(tokens=600))
+        assert isinstance((await gate.admit(request(), now=0)).stop, LLMBudgetError)
+
+
+class TestBlocks:
+    """Far from its limit a budget is reserved for many requests at a time."""
+
+    @in_loop
+    async def test_spare_most_requests_the_way_to_the_book(self):
+        book = LostBook()
+        gate = await gate_on(book, max_tokens_total=10_000_000)
+        assert await passes(gate, *range(300))
+        assert book.statements == 3
+        assert gate.balance == Balance(reserved=Spent(tokens=300_000))
+
+    @in_loop
+    async def test_are_asked_for_once_by_all_who_wait(self):
+        book = LostBook()
+        gate = await gate_on(book, max_tokens_total=10_000_000)
+        await asyncio.gather(*(passes(gate, index) for index in range(64)))
+        assert book.statements == 1
+
+    @in_loop
+    async def test_of_one_process_leave_another_the_rest_to_the_last_token(self):
+        book, clock = MemoryBook(), ManualClock()
+        first = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
+        second = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
+        assert await passes(first, 0)
+        assert await passes(second, *range(990))
+        assert (await second.admit(request(990), now=0)).wait > 0
+        first.settle(request(0), answered(1000), now=1)
+        await clock.sleep(A_MOMENT)
+        assert await passes(second, *range(990, 999), now=1)
+        assert (await book.raise_to(Spent())).total == Spent(tokens=1_000_000)
+
+    @in_loop
+    async def test_come_free_when_nobody_takes_of_them(self):
+        book, clock = MemoryBook(), ManualClock()
+        gate = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
+        assert await passes(gate, 0)
+        assert (await book.raise_to(Spent())).reserved == Spent(tokens=10_000)
+        await clock.sleep(A_MOMENT)
+        assert (await book.raise_to(Spent())).reserved == Spent(tokens=1000)
+
+    @in_loop
+    async def test_come_free_with_the_end_of_the_try(self):
+        book = MemoryBook()
+        gate = await gate_on(book, max_tokens_total=1_000_000)
+        assert await passes(gate, 0)
+        gate.settle(request(0), answered(150), now=1)
+        await gate.aclose()
+        assert await book.raise_to(Spent()) == Balance(spent=Spent(tokens=150))
+
+    @in_loop
+    async def test_come_free_with_the_next_try_of_one_that_was_killed(self):
+        book, clock = MemoryBook(), ManualClock()
+        gate = await gate_on(book, holder="shard", clock=clock, max_tokens_total=1_000_000)
+        assert await passes(gate, 0, 1)
+        gate.settle(request(0), answered(150), now=1)
+        await clock.sleep(A_MOMENT)
+        again = await gate_on(book, holder="shard", max_tokens_total=1_000_000)
+        assert again.balance == Balance(spent=Spent(tokens=150))
+
+    @in_loop
+    async def test_outlive_those_who_waited_for_them(self):
+        book = MemoryBook()
+        gate = await gate_on(book, max_tokens_total=1_000_000)
+        waiting = asyncio.ensure_future(gate.admit(request(0), now=0))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert gate.balance == Balance()
+        assert await passes(gate, 0)
+        await gate.aclose()
+        assert await book.raise_to(Spent()) == Balance()
+
+    @in_loop
+    async def test_a_request_that_costs_more_than_reserved_takes_nothing_from_those_in_flight(self):
+        book, clock = MemoryBook(), ManualClock()
+        gate = await gate_on(book, clock=clock, max_tokens_total=3000)
+        assert await passes(gate, 0, 1)
+        gate.settle(request(0), answered(1900), now=1)
+        await clock.sleep(A_MOMENT)
+        after = Balance(spent=Spent(tokens=1900), reserved=Spent(tokens=1000))
+        assert gate.balance == await book.raise_to(Spent()) == after
+
+    @in_loop
+    async def test_a_try_that_ends_while_the_book_is_away_waits_for_it(self):
+        book, clock = LostBook(), ManualClock()
+        gate = await gate_on(book, clock=clock, max_tokens_total=3000)
+        assert await passes(gate, 0)
+        gate.settle(request(0), answered(150), now=1)
+        book.away = "before"
+        closing = asyncio.ensure_future(gate.aclose(patience=15))
+        await clock.sleep(5)
+        assert not closing.done()
+        book.away = None
+        await closing
+        assert await book.raise_to(Spent()) == Balance(spent=Spent(tokens=150))
+
+    @in_loop
+    async def test_a_book_that_stays_away_is_an_error_that_passes(self):
+        book = LostBook()
+        gate, book.away = await gate_on(book, max_tokens_total=3000), "before"
+        with pytest.raises(LLMRetryableError):
+            await gate.aclose(patience=15)
 
 
 class TestSettle:
     @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.ROW])
-    def test_what_was_refused_costs_nothing(self, kind):
-        gate = gate_on(max_tokens_total=1000)
-        gate.admit(request(), now=0)
+    @in_loop
+    async def test_what_was_refused_costs_nothing(self, kind):
+        gate = await gate_on(max_tokens_total=1000)
+        (await gate.admit(request(), now=0))
         gate.settle(request(), failed(kind), now=1)
         assert gate.balance == Balance()
 
     @pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.BAD_RESPONSE, None])
-    def test_what_may_have_been_billed_stays_counted(self, kind):
-        gate = gate_on(max_tokens_total=1000)
-        gate.admit(request(), now=0)
+    @in_loop
+    async def test_what_may_have_been_billed_stays_counted(self, kind):
+        gate = await gate_on(max_tokens_total=1000)
+        (await gate.admit(request(), now=0))
         gate.settle(request(), failed(kind), now=1)
         assert gate.balance == Balance(spent=Spent(tokens=1000))
 
-    def test_what_was_not_sent_costs_nothing(self):
-        gate = gate_on(max_tokens_total=1000, max_cost_usd=9.0)
-        gate.admit(request(), now=0)
+    @in_loop
+    async def test_what_was_not_sent_costs_nothing(self):
+        gate = await gate_on(max_tokens_total=1000, max_cost_usd=9.0)
+        (await gate.admit(request(), now=0))
         gate.withdraw(request(), now=1)
         assert gate.balance == Balance()
 
-    def test_takes_the_real_cost_and_reckons_it_when_nobody_did(self):
-        gate = gate_on(max_cost_usd=9.0)
+    @in_loop
+    async def test_takes_the_real_cost_and_reckons_it_when_nobody_did(self):
+        gate = await gate_on(max_cost_usd=9.0)
         for index, cost in enumerate((0.25, None)):
-            gate.admit(request(index), now=0)
+            (await gate.admit(request(index), now=0))
             gate.settle(request(index), answered(200, cost=cost), now=1)
         assert gate.balance.spent.cost_usd == pytest.approx(0.45)
 
 
 class TestShare:
-    def test_warns_once_at_80_percent_and_once_at_95(self):
+    @in_loop
+    async def test_warns_once_at_80_percent_and_once_at_95(self):
         shares = []
-        gate = gate_on(max_tokens_total=10_000, on_share=shares.append)
+        gate = await gate_on(max_tokens_total=10_000, on_share=shares.append)
         for index in range(10):
-            gate.admit(request(index), now=0)
+            (await gate.admit(request(index), now=0))
             gate.settle(request(index), answered(1000), now=0)
         assert shares == [0.8, 1.0]
 
-    def test_calls_for_the_fallback_from_95_percent(self):
-        gate = gate_on(max_cost_usd=10.0)
+    @in_loop
+    async def test_calls_for_the_fallback_from_95_percent(self):
+        gate = await gate_on(max_cost_usd=10.0)
         for index in range(9):
-            gate.admit(request(index), now=0)
+            (await gate.admit(request(index), now=0))
             gate.settle(request(index), answered(1000), now=0)
-        gate.admit(request(9), now=0)
+        (await gate.admit(request(9), now=0))
         assert not gate.fallback
         gate.settle(request(9), answered(1000), now=0)
         assert gate.fallback
@@ -232,23 +400,33 @@ class TestShare:
 class TestProperties:
     @settings(max_examples=100, deadline=None)
     @given(
-        limit=st.integers(1, 5000),
+        limit=st.integers(1, 100_000),
         steps=st.lists(
-            st.tuples(st.sampled_from(["admit", "settle", "withdraw", "die"]), st.floats(0, 1)), max_size=80
+            st.tuples(
+                st.sampled_from(["admit", "admit", "settle", "withdraw", "wait", "die"]), st.floats(0, 1)
+            ),
+            max_size=80,
         ),
     )
-    def test_what_is_spent_and_in_flight_never_exceeds_the_budget(self, limit, steps):
-        book, billed, in_flight, index = MemoryBook(), 0, {}, 0
-        gates = [gate_on(book, max_tokens_total=limit) for _ in range(3)]
+    @in_loop
+    async def test_what_is_spent_and_in_flight_never_exceeds_the_budget(self, limit, steps):
+        book, clock, billed, in_flight, index = MemoryBook(), ManualClock(), 0, {}, 0
+        gates = {n: await gate_on(book, holder=str(n), clock=clock, max_tokens_total=limit) for n in range(3)}
         for step, share in steps:
-            gate = gates[int(share * 2.99)]
+            n = int(share * 2.99)
+            gate = gates[n]
             mine = [number for number, (owner, _) in in_flight.items() if owner is gate]
             if step == "admit":
                 index += 1
-                asked = request(index, prompt=int(share * 300), cap=int(share * 600))
-                if gate.admit(asked, now=0) == PASS:
+                asked = request(index, prompt=1 + int(share * 300), cap=int(share * 600))
+                if await gate.admit(asked, now=0) == PASS:
                     in_flight[index] = (gate, asked)
-            elif mine and step != "die":
+            elif step in {"wait", "die"}:
+                await clock.sleep(A_MOMENT)
+                if step == "die":
+                    in_flight = {number: sent for number, sent in in_flight.items() if number not in mine}
+                    gates[n] = await gate_on(book, holder=str(n), clock=clock, max_tokens_total=limit)
+            elif mine:
                 _, asked = in_flight.pop(mine[0])
                 if step == "settle":
                     used = Usage(
@@ -261,8 +439,12 @@ class TestProperties:
                 else:
                     gate.withdraw(asked, now=0)
             worst = sum(asked.prompt_tokens + asked.max_output_tokens for _, asked in in_flight.values())
-            assert billed + worst <= limit
-            assert book.raise_to(Spent()) == Balance(spent=Spent(tokens=billed), reserved=Spent(tokens=worst))
+            assert billed + worst <= (await book.raise_to(Spent())).total.tokens <= limit
+        for gate, asked in in_flight.values():
+            gate.withdraw(asked, now=0)
+        for gate in gates.values():
+            await gate.aclose()
+        assert await book.raise_to(Spent()) == Balance(spent=Spent(tokens=billed))
 
 
 class TestConfig:

@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
-from airflow_llm_provider.engine.book import MemoryBook
+from airflow_llm_provider.engine.book import MemoryBook, Spent
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Reply, Request
@@ -73,7 +73,7 @@ class Outage(Endpoint):
         return self.drop() if self.begin <= self.clock.monotonic() < self.end else self.accept()
 
 
-def run(endpoint, rows, *, limits=None, gates=(), concurrency=CONCURRENCY):
+def run(endpoint, rows, *, limits=None, gates=(), budget=None, concurrency=CONCURRENCY):
     clock, outcomes = endpoint.clock, []
     engine = Engine(
         endpoint.client,
@@ -82,9 +82,16 @@ def run(endpoint, rows, *, limits=None, gates=(), concurrency=CONCURRENCY):
         clock=clock,
         limiter=AccountLimiter(limits=limits, clock=clock),
         gates=gates,
+        budget=budget,
     )
+
+    async def send():
+        if budget is not None:
+            await budget.open(Spent)
+        await engine.run(requests(rows), outcomes.append, total=rows)
+
     try:
-        asyncio.run(engine.run(requests(rows), outcomes.append, total=rows))
+        asyncio.run(send())
     except LLMError as error:
         return outcomes, error
     return outcomes, None
@@ -162,8 +169,8 @@ class TestBudget:
     def test_I7_stops_before_exceeding_and_keeps_what_is_paid(self, clock):
         endpoint = Endpoint(clock)
         endpoint.client = ScriptedClient(lambda call: endpoint.accept(), clock=clock)
-        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook())
-        outcomes, error = run(endpoint, 100, gates=[gate], concurrency=16)
+        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook(), clock=clock)
+        outcomes, error = run(endpoint, 100, budget=gate, concurrency=16)
         assert isinstance(error, LLMBudgetError)
         assert gate.balance.spent.tokens == 30 * len(outcomes)
         assert 900 <= gate.balance.spent.tokens <= 1000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.engine.book import MemoryBook
+from airflow_llm_provider.engine.book import MemoryBook, Spent
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Request
@@ -77,8 +77,14 @@ class Run:
             Request(index=n, body={"model": "m", "messages": [n]}, prompt_tokens=20, max_output_tokens=30)
             for n in range(self.rows)
         )
+
+        async def send():
+            if "budget" in options:
+                await options["budget"].open(Spent)
+            return await engine.run(requests, self.outcomes.append, total=self.rows)
+
         try:
-            self.report = asyncio.run(engine.run(requests, self.outcomes.append, total=self.rows))
+            self.report = asyncio.run(send())
         except LLMError as error:
             self.report = engine.report
             return error
@@ -252,31 +258,30 @@ class TestFallback:
         gate = BudgetGate(
             BudgetConfig(max_cost_usd=1.0),
             MemoryBook(),
+            clock=run.clock,
             price=lambda model, usage: usage.total_tokens * (0.001 if model == "m" else 0.00001),
         )
         primary = run.route("a", price=lambda _model, usage: usage.total_tokens * 0.001)
         second = run.route(
             "b", model="cheap", fallback=True, price=lambda _model, usage: usage.total_tokens * 0.00001
         )
-        assert run.go(primary, second, gates=[gate], prefer_fallback=lambda: gate.fallback) is None
+        assert run.go(primary, second, budget=gate) is None
         assert run.report.rows_by_status == {"success": 100}
         assert 50 <= run.accounts["a"] <= 70
         assert gate.balance.spent.cost_usd <= 1.0
 
     def test_that_cannot_take_the_request_at_all_is_no_way_out(self):
         run = Run(rows=400)
-        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook())
+        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook(), clock=run.clock)
         small = run.route("b", fallback=True, limits=RateLimits(tokens_per_minute=10))
-        error = run.go(run.route("a"), small, gates=[gate], prefer_fallback=lambda: gate.fallback)
+        error = run.go(run.route("a"), small, budget=gate)
         assert isinstance(error, LLMBudgetError)
         assert run.clients["b"].calls == []
 
     def test_I7_and_the_run_stops_when_that_is_too_dear_as_well(self):
         run = Run(rows=400)
-        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook())
-        error = run.go(
-            run.route("a"), run.route("b", fallback=True), gates=[gate], prefer_fallback=lambda: gate.fallback
-        )
+        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), MemoryBook(), clock=run.clock)
+        error = run.go(run.route("a"), run.route("b", fallback=True), budget=gate)
         assert isinstance(error, LLMBudgetError)
         assert gate.balance.spent.tokens <= 1000
 
@@ -301,8 +306,10 @@ class TestEveryRow:
                     fallback=number > 0 and data.draw(st.booleans()),
                 )
             )
-        gate = BudgetGate(BudgetConfig(max_tokens_total=data.draw(st.integers(50, 4000))), MemoryBook())
-        error = run.go(*routes, gates=[gate], prefer_fallback=lambda: gate.fallback)
+        gate = BudgetGate(
+            BudgetConfig(max_tokens_total=data.draw(st.integers(50, 4000))), MemoryBook(), clock=run.clock
+        )
+        error = run.go(*routes, budget=gate)
         indexes = [outcome.index for outcome in run.outcomes]
         assert len(indexes) == len(set(indexes))
         assert len(indexes) + run.report.pending == run.rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -88,6 +89,7 @@ class TestKilledTask:
         with monkeypatch.context() as killed:
             # Nobody is left to tell how the last requests ended.
             killed.setattr(BudgetGate, "settle", lambda *_, **__: None)
+            killed.setattr(BudgetGate, "aclose", AsyncMock())
             with pytest.raises(KeyboardInterrupt):
                 small.shard_run(reference, **shared, max_tokens_total=640).run()
         paid = small.requests()
