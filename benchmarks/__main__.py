@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("engine", "limits", "limits_unknown", "outage", "kill", "split", "memory", "merge")
+NAMES = ("engine", "limits", "limits_unknown", "budget", "outage", "kill", "split", "memory", "merge")
 
 
 def main() -> None:

