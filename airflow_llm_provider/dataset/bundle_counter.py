@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_llm_provider.dataset.counting_program import load_bindings
 from airflow_llm_provider.dataset.text import clean
 from airflow_llm_provider.dataset.token_counters import PROBE_COUNTS, PROBES
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PACKAGE = "bpe_openai"
-_MODULE = "bpe_openai._bindings"
 #: Encodings that the package lacks, and those that cut ordinary text in the same way.
 _SAME = {"o200k_harmony": "o200k_base"}
 
@@ -24,14 +24,19 @@ class BundleCounter:
 
     It holds the interpreter while it counts one text: threads take turns between texts.
 
-    :param tokenizer: of the package's machine code.
+    :param name: of an encoding.
+    :param bindings: the package's machine code.
     """
 
-    def __init__(self, name: str, tokenizer: Any) -> None:
+    def __init__(self, name: str, bindings: Any) -> None:
         self.name = name
+        #: File of the machine code.
+        self.file: str = bindings.__file__
+        #: The encoding's name there.
+        self.encoding = _SAME.get(name, name)
         self.exact = True
         self.note: str | None = None
-        self._count = tokenizer.count
+        self._count = bindings.tokenizer_for_encoding(self.encoding).count
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Return the tokens of each text."""
@@ -47,7 +52,7 @@ def bundle_counter(name: str) -> BundleCounter | None:
     if name not in PROBE_COUNTS:
         return None
     try:
-        counter = BundleCounter(name, _bindings().tokenizer_for_encoding(_SAME.get(name, name)))
+        counter = BundleCounter(name, _bindings())
         counts = tuple(counter.count(PROBES))
     except Exception:  # noqa: BLE001 -- whatever is wrong with it, tiktoken counts as well
         return None
@@ -56,16 +61,12 @@ def bundle_counter(name: str) -> BundleCounter | None:
 
 @cache
 def _bindings() -> Any:
-    """Load the machine code alone: the package itself takes seconds and 60 MB for tables that nobody asks for here.
+    """Load the machine code.
 
     :raises ImportError: when there is none.
     """
     package = importlib.util.find_spec(_PACKAGE)
     for folder in (package.submodule_search_locations or []) if package else []:
-        for file in sorted(Path(folder).glob("_bindings.*")):
-            spec = importlib.util.spec_from_file_location(_MODULE, file)
-            if spec is not None and spec.loader is not None:
-                module = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
-                return module
-    raise ImportError(f"{_PACKAGE} is not installed, or holds no {_MODULE}")
+        for file in sorted(Path(folder).glob("_bindings.*.so")):
+            return load_bindings(str(file))
+    raise ImportError(f"{_PACKAGE} is not installed, or holds no machine code")

@@ -85,12 +85,11 @@ class TiktokenCounter:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return ThreadPoolExecutor(min(cores, _MOST_THREADS), thread_name_prefix="llm-tokens")
+        return ThreadPoolExecutor(min(cores(), _MOST_THREADS), thread_name_prefix="llm-tokens")
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Return the tokens of each text."""
-        tasks = _tasks(texts)
+        tasks = portions(texts, _CHARACTERS_PER_TASK)
         if len(tasks) == 1:
             return self._count(texts)
         # tiktoken lets go of the interpreter while it counts.
@@ -159,6 +158,11 @@ class EstimatingCounter:
         return [_estimate(text) for text in texts]
 
 
+def cores() -> int:
+    """Return the processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def pieces(text: str) -> list[str]:
     """Cut a long text between two words where possible: there no token spans the cut."""
     parts = []
@@ -181,17 +185,18 @@ def _word_end(text: str, end: int) -> int:
     return end
 
 
-def _tasks(texts: Sequence[str]) -> list[Sequence[str]]:
-    tasks: list[Sequence[str]] = []
-    start = characters = 0
+def portions(texts: Sequence[str], characters: int) -> list[Sequence[str]]:
+    """Cut texts, in their order, into portions, at least one, each of which ends once it has so many characters."""
+    found: list[Sequence[str]] = []
+    start = size = 0
     for index, text in enumerate(texts):
-        characters += len(text)
-        if characters >= _CHARACTERS_PER_TASK:
-            tasks.append(texts[start : index + 1])
-            start, characters = index + 1, 0
-    if start < len(texts) or not tasks:
-        tasks.append(texts[start:])
-    return tasks
+        size += len(text)
+        if size >= characters:
+            found.append(texts[start : index + 1])
+            start, size = index + 1, 0
+    if start < len(texts) or not found:
+        found.append(texts[start:])
+    return found
 
 
 def _estimate(text: str) -> int:

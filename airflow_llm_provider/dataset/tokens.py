@@ -137,15 +137,13 @@ class ChatTokens:
             totals[index] += count
         return totals
 
-    def count_texts(self, opening: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[int]:
-        """Return the prompt tokens of many conversations that differ in the user's message only.
+    def around(self, opening: Sequence[Mapping[str, Any]]) -> int:
+        """Return the prompt tokens of a conversation without the text of the user's message, which is its last.
 
         :param opening: the messages before it.
-        :param texts: the user's messages.
         """
         # An empty text has no tokens of its own.
-        around = self.count([[*opening, {"role": "user", "content": ""}]])[0]
-        return [around + count for count in self._counter.count(texts)]
+        return self.count([[*opening, {"role": "user", "content": ""}]])[0]
 
     def _count_once(self, role: str, text: str) -> int:
         key = (role, text)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 import orjson
 
 from airflow_llm_provider.answers import AnswerJudge
+from airflow_llm_provider.dataset.bundle_counter import BundleCounter
 from airflow_llm_provider.dataset.prepared import PreparedRows
 from airflow_llm_provider.dataset.rows import blank_rows, joined_texts, rows_of
+from airflow_llm_provider.dataset.shared_counter import SharedCounter
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.prompt import PromptFunction, RequestShape, RowRenderError, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import TracebackType
 
     import pyarrow as pa
 
@@ -29,7 +33,7 @@ _NOTHING = "the prompt's function returned nothing to ask"
 
 
 class RowPreparation:
-    """Renders, counts and fingerprints rows, without asking anything.
+    """Renders, counts and fingerprints rows, without asking anything. To be left when all are counted.
 
     :param spec: what will be asked.
     """
@@ -44,8 +48,18 @@ class RowPreparation:
         self.columns = (
             None if isinstance(self.template, PromptFunction) else tuple(sorted(self.template.columns))
         )
-        self._counter = token_counter(spec.model, spec.encoding)
+        counter = token_counter(spec.model, spec.encoding)
+        self._counter = SharedCounter(counter) if isinstance(counter, BundleCounter) else counter
         self._tokens = ChatTokens(self._counter, spec.output_schema)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(self._counter, SharedCounter):
+            self._counter.close()
 
     @property
     def notes(self) -> list[str]:
@@ -62,20 +76,26 @@ class RowPreparation:
         return notes
 
     def prepare(self, batch: pa.RecordBatch) -> Callable[[], PreparedRows]:
-        """Render one batch, and return what counts it: counters leave the interpreter to others meanwhile.
+        """Render one batch, and return what counts it, in another thread or process as far as the counter can.
 
         :param batch: rows of the source.
         """
         if isinstance(self.template, PromptFunction):
             return self._prepare_by_function(batch, self.template)
         rendered = self._render_columns(batch, self.template) or self._render_rows(batch, self.template)
+        around = self._tokens.around(self.template.opening)
+        counting = self._begin_to_count(rendered.texts)
         fingerprints = self._shape.fingerprints(self.template.opening, rendered.texts)
 
         def count() -> PreparedRows:
-            counts = self._tokens.count_texts(self.template.opening, rendered.texts)
-            return self._prepared(rendered, fingerprints, counts)
+            return self._prepared(rendered, fingerprints, [around + count for count in counting()])
 
         return count
+
+    def _begin_to_count(self, texts: Sequence[str]) -> Callable[[], list[int]]:
+        if isinstance(self._counter, SharedCounter):
+            return self._counter.begin(texts)
+        return partial(self._counter.count, texts)
 
     def _prepare_by_function(
         self, batch: pa.RecordBatch, function: PromptFunction

@@ -82,15 +82,17 @@ def split(
     if not options.dry_run:
         # Before hours of counting, and without a trace should the input turn out to be bad.
         lease.look()
-    with draft_split(
-        opened.rows,
-        spec=spec,
-        layout=layout,
-        settings=settings_of(options),
-        prepare=opened.preparation.prepare,
-        bound=options.max_shards_from,
-    ) as draft:
-        for note in (*opened.preparation.notes, *opened.rows.notes, *draft.notes):
+    with opened.preparation as preparation:
+        drafted = draft_split(
+            opened.rows,
+            spec=spec,
+            layout=layout,
+            settings=settings_of(options),
+            prepare=preparation.prepare,
+            bound=options.max_shards_from,
+        )
+    with drafted as draft:
+        for note in (*preparation.notes, *opened.rows.notes, *draft.notes):
             log.warning("%s", note)
         log_left_out(opened.rows.report, log)
         refuse_if_none_can_be_sent(draft)

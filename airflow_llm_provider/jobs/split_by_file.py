@@ -171,16 +171,17 @@ def count_files(
     rows = listing.reading.select(source)
     # A file that is another one by now need not be read to its end.
     source.check_unchanged()
-    preparation = RowPreparation(listing.spec)
-    with draft_split(
-        rows,
-        spec=listing.spec,
-        layout=layout,
-        # Whether there are too many is for the plan to say, which knows all of them. So many no file can hold well.
-        settings=dataclasses.replace(listing.settings, max_shards=_MOST_IN_A_GROUP, enlarge=True),
-        prepare=preparation.prepare,
-        bound="one group of files",
-    ) as draft:
+    with RowPreparation(listing.spec) as preparation:
+        drafted = draft_split(
+            rows,
+            spec=listing.spec,
+            layout=layout,
+            # Whether there are too many is for the plan to say, which knows all of them. So many no file can hold well.
+            settings=dataclasses.replace(listing.settings, max_shards=_MOST_IN_A_GROUP, enlarge=True),
+            prepare=preparation.prepare,
+            bound="one group of files",
+        )
+    with drafted as draft:
         counted = write_counted(
             layout,
             listing.name(reference.index),

@@ -68,6 +68,7 @@ def nothing_installed(monkeypatch):
         return None if name in {"toktok", "bpe_openai"} else real(name, *args)
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr(bundle_counter, "_bindings", bundle_counter._bindings.__wrapped__)
 
 
 class TestLoadEncoding:

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_llm_provider.dataset import tokens
+from airflow_llm_provider.dataset.counting_process import CountingProcess
+from airflow_llm_provider.dataset.shared_counter import SharedCounter
 from airflow_llm_provider.dataset.token_counters import EstimatingCounter
 from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
+from airflow_llm_provider.jobs import preparation as preparation_module
 from airflow_llm_provider.jobs.preparation import RowPreparation
 from airflow_llm_provider.prompt import PromptTemplate, request_body
 from airflow_llm_provider.prompt.body import fingerprint
@@ -45,14 +49,14 @@ class TestRowPreparation:
         )
         prepared = RowPreparation(chosen).prepare(batch)()
         template = PromptTemplate(chosen)
-        tokens = ChatTokens(token_counter(chosen.model))
+        chat = ChatTokens(token_counter(chosen.model))
         for n, row in enumerate(batch.to_pylist()):
             if template.is_empty(row):
                 assert (prepared.statuses[n], prepared.fingerprints[n]) == ("empty_input", None)
                 continue
             messages = template.messages(row)
             assert prepared.fingerprints[n] == fingerprint(request_body(chosen, messages))
-            assert prepared.tokens[n] == tokens.count([messages])[0]
+            assert prepared.tokens[n] == chat.count([messages])[0]
             assert (prepared.statuses[n], prepared.errors[n]) == (None, None)
 
     def test_text_that_is_no_utf8_is_sent_with_replacements(self):
@@ -93,6 +97,28 @@ class TestRowPreparation:
         windowed = dataclasses.replace(spec("{{ a }}", context_window=100, max_output_tokens=50), model=model)
         prepared = RowPreparation(windowed).prepare(pa.record_batch({"a": ["word " * 200]}))()
         assert prepared.statuses == [None]
+
+    def test_two_processes_prepare_as_one(self, monkeypatch):
+        batches = [pa.record_batch({"a": [f"{n} 退款 word " * (n % 50) for n in range(900)]})] * 4
+
+        def prepared() -> list[object]:
+            with RowPreparation(spec("{{ a }}!", system="You sort.")) as preparation:
+                counting = [preparation.prepare(batch) for batch in batches]
+                return [count() for count in counting]
+
+        alone = prepared()
+        monkeypatch.setattr(tokens, "_toktok", lambda _: None)
+        monkeypatch.setattr(preparation_module, "token_counter", token_counter.__wrapped__)
+        started = []
+
+        class Process(CountingProcess):
+            def check(self) -> None:
+                super().check()
+                started.append(self)
+
+        monkeypatch.setitem(SharedCounter.__init__.__kwdefaults__, "start", Process)
+        assert prepared() == alone
+        assert started
 
 
 class TestNotes:
