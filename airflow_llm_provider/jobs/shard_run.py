@@ -19,7 +19,7 @@ from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.events import Observers
 from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
-from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.jobs.blocking import loop_factory_for, run_blocking
 from airflow_llm_provider.jobs.claim import Claimant, ClaimedShard, claim_shard
 from airflow_llm_provider.jobs.column_judge import ColumnJudge
 from airflow_llm_provider.jobs.duplicates import followers, wants_one_answer
@@ -120,7 +120,7 @@ class ShardRun:
                 if self._client is not None:
                     await self._client.aclose()
 
-        return run_blocking(ask_and_close())
+        return run_blocking(ask_and_close(), loop_factory=loop_factory_for(self._clock))
 
     async def ask(self) -> ShardState:
         """Ask on the running loop, and return how it went. Files are read and written on the loop's thread.

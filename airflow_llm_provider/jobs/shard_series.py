@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_llm_provider.dataset.arrow_memory import give_back
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
-from airflow_llm_provider.jobs.blocking import run_blocking
+from airflow_llm_provider.jobs.blocking import loop_factory_for, run_blocking
 from airflow_llm_provider.jobs.shard_run import ShardRun
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class ShardSeries:
 
     def run(self) -> list[ShardState]:
         """Ask for every shard, and return how each went; raises as :meth:`ShardRun.ask` does."""
-        return run_blocking(self.ask()) if self._references else []
+        if not self._references:
+            return []
+        return run_blocking(self.ask(), loop_factory=loop_factory_for(self._clock))
 
     async def ask(self) -> list[ShardState]:
         """Ask on the running loop."""

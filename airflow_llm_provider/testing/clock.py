@@ -18,8 +18,8 @@ class ManualClock:
     """A :class:`~airflow_llm_provider.engine.clock.Clock` whose time moves only when told, or when everyone sleeps.
 
     With ``autojump`` (the default), time jumps to the next sleeper's deadline as soon as every task of the running
-    loop waits for something. Use it with any loop: ``asyncio.run(main(clock))``. Only sleeps on this clock are
-    virtual; the loop's own timers, threads and sockets keep real time. When a test waits for those too, give
+    loop waits for something. Use it with any loop of asyncio's own: ``asyncio.run(main(clock))``. Only sleeps on this
+    clock are virtual; the loop's own timers, threads and sockets keep real time. When a test waits for those too, give
     ``autojump`` the real seconds of silence that shall count as idle, such as ``0.01``.
 
     :param start: value of :meth:`monotonic` at first.
