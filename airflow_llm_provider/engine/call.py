@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.engine.value import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Request:
     """One row's request.
 
@@ -30,7 +31,7 @@ class Request:
     max_output_tokens: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RateHint:
     """What an endpoint said about its limits in ``x-ratelimit-*`` headers; ``None``: not said.
 
@@ -50,7 +51,7 @@ class RateHint:
     reset_tokens: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reply:
     """A completion, as the endpoint sent it.
 
@@ -162,7 +163,7 @@ class ModelClient(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Judgement:
     """What a completion is worth.
 
@@ -188,7 +189,7 @@ class Judge(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Outcome:
     """How one row ended.
 

@@ -5,9 +5,10 @@ No event holds row text, answers or secrets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self
+
+from airflow_llm_provider.engine.value import value
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.breaker import CircuitState
@@ -28,7 +29,7 @@ class WaitReason(StrEnum):
     GATE = "gate"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AttemptStarted:
     """A request goes out.
 
@@ -40,7 +41,7 @@ class AttemptStarted:
     attempt: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AttemptFinished:
     """A request is over.
 
@@ -64,7 +65,7 @@ class AttemptFinished:
     rate: RateHint | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Waiting:
     """A row waits ``seconds`` before its next request may go out."""
 
@@ -73,7 +74,7 @@ class Waiting:
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Paused:
     """The endpoint refused a request for its rate: everyone on the account is held back for ``seconds``."""
 
@@ -81,7 +82,7 @@ class Paused:
     account: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class BreakerChanged:
     """A breaker opened, because the endpoint does not answer, or closed again.
 
@@ -93,7 +94,7 @@ class BreakerChanged:
     model: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class AccountLost:
     """Nothing is sent on an account any more; others go on.
 
@@ -104,7 +105,7 @@ class AccountLost:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class BudgetUsed:
     """The run has used up a share of its budget that is worth a warning.
 
@@ -114,7 +115,7 @@ class BudgetUsed:
     share: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class RowDone:
     """A row ended, and its outcome has been handed over."""
 
@@ -138,7 +139,7 @@ class RowDone:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class BugFound:
     """Injected code raised what it must not raise. The row it happened to is contained.
 
@@ -150,7 +151,7 @@ class BugFound:
     error: BaseException
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Stopping:
     """No further request goes out; those in flight have ``grace`` seconds to come back."""
 

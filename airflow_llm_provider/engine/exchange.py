@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind, Reply
 from airflow_llm_provider.engine.events import AttemptFinished, AttemptStarted, Paused
 from airflow_llm_provider.engine.limiter import Cost
+from airflow_llm_provider.engine.value import value
 from airflow_llm_provider.engine.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _BAD_REQUEST = frozenset({400, 422})
 CLIENT_BUG = "client_bug"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Exchange:
     """One attempt at a row, over.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from airflow_llm_provider.engine.value import value
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.call import Request
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.errors import LLMError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Passage:
     """A gate's answer.
 

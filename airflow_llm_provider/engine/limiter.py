@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_llm_provider.engine.clock import Clock, SystemClock
+from airflow_llm_provider.engine.value import value
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.call import FailureKind, RateHint
@@ -17,7 +17,7 @@ _RAMP_SHARE = 0.5
 _MAX_RAMP = 2.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Cost:
     """What requests take of an account's limits.
 
@@ -32,7 +32,7 @@ class Cost:
     output_cap: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Reservation:
     """Capacity taken for one request that has not gone out yet.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import traceback
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, CallError, FailureKind, Judgement, Reply
@@ -12,6 +11,7 @@ from airflow_llm_provider.engine.exchange import CLIENT_BUG
 from airflow_llm_provider.engine.retry import GiveUp, Retry, StopRun, Tries
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.terminal import terminal_error
+from airflow_llm_provider.engine.value import value
 from airflow_llm_provider.errors import LLMRetryableError, LLMTerminalError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _DOWN_CODES = frozenset({"connect_failed", "connect_timeout"})
 _JUDGE_BUG = "judge_bug"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Ruling:
     """What becomes of a row, and of the run.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from airflow_llm_provider.engine.value import value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value
 class Usage:
     """Tokens as the endpoint bills them.
 
