@@ -5,7 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("engine", "limits", "limits_unknown", "budget", "outage", "kill", "split", "memory", "merge")
+NAMES = (
+    "engine",
+    "limits",
+    "limits_unknown",
+    "budget",
+    "outage",
+    "kill",
+    "split",
+    "memory",
+    "merge",
+    "overhead",
+)
 
 
 def main() -> None:

@@ -15,9 +15,16 @@ def _threads(monkeypatch):
     monkeypatch.setattr(logging.getLogger("airflow_llm_provider"), "propagate", False)
 
 
+#: Starts Airflow, which takes longer than all the others together.
+STARTS_AIRFLOW = {"overhead"}
+
+
 @pytest.mark.usefixtures("_threads")
 class TestEveryBenchmark:
-    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize(
+        "name",
+        [pytest.param(name, marks=pytest.mark.soak if name in STARTS_AIRFLOW else ()) for name in NAMES],
+    )
     def test_its_smallest_size_runs_to_the_end_and_prints_one_line_of_json(self, name, capfd):
         importlib.import_module(f"benchmarks.{name}").main(["--quick"])
 
