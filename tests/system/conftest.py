@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
 from tests.system.scenes import PARTITIONS, facts, scenes
+from tests.system.versioned_bundle import publish
 
 __all__ = ["facts", "scenes"]
 
@@ -39,15 +41,30 @@ def dags_folder(system_home: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
-    """A running Airflow over `dags_folder`; DAG files can import what lies in this repository."""
+    """A running Airflow over `dags_folder` and a versioned bundle; DAG files can import what lies in this repository."""
     repository = Path(__file__).parents[2]
     path = os.pathsep.join(part for part in (str(repository), os.environ.get("PYTHONPATH", "")) if part)
+    ways = Path(__file__).parent / "dags" / "ways.py"
+    publish(system_home / "versions", "1", ways.name, ways.read_text(encoding="utf-8"))
+    bundles = [
+        {
+            "name": "dags-folder",
+            "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+            "kwargs": {"path": str(dags_folder), "refresh_interval": 2},
+        },
+        {
+            "name": "versions",
+            "classpath": "tests.system.versioned_bundle.VersionedBundle",
+            "kwargs": {"root": str(system_home / "versions"), "refresh_interval": 2},
+        },
+    ]
     env = {
         "PYTHONPATH": path,
         "LLM_DATA": f"file://{system_home / 'data'}",
         "LLM_MODEL": "scripted",
         # Files that have not changed are not parsed again; a changed one does not wait for this.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
     }
     with LocalAirflow(
         system_home / "airflow", dags_folder, env=env, parallelism=6, triggerer=False
