@@ -131,7 +131,8 @@ class Allowance:
         return self._held - self._untold - self._in_flight
 
     def _take(self, cost: Spent) -> bool:
-        # Nothing goes out while the book is away: what it does not hear of is forgotten when this process dies.
+        # Nothing goes out while the book does not hear of it: that is forgotten when this process dies, and a book that
+        # does not know the session has promised the block to others.
         if self._away or exceeds(self._in_flight + self._untold + cost, self._held):
             return False
         self._in_flight += cost
@@ -168,7 +169,7 @@ class Allowance:
         statement = Statement(spent=spent, kept=kept, wanted=kept + more)
         try:
             fits, self._heard = await self._book.state(self._holder, statement, limit=self._limit)
-        except BookAwayError:
+        except Exception:
             self._away = True
             raise
         # What was taken and settled meanwhile is in neither number, and still fits.

@@ -232,6 +232,19 @@ class TestLostBook:
             await gate.admit(request(), now=0)
 
     @in_loop
+    async def test_one_that_was_flushed_takes_along_what_was_reserved_in_it(self):
+        clock = ManualClock()
+        gate = await gate_on(MemoryBook(), clock=clock, max_tokens_total=1_000_000)
+        assert await passes(gate, 0, 1)
+        gate._allowance._book = MemoryBook()
+        # In the midst of work, when a block is kept.
+        await clock.sleep(0.05)
+        gate.settle(request(0), answered(150), now=1)
+        await clock.sleep(0.1)
+        with pytest.raises(SessionLostError):
+            await gate.admit(request(2), now=2)
+
+    @in_loop
     async def test_one_that_was_lost_between_two_tries_is_made_good_by_what_is_known(self):
         gate = BudgetGate(BudgetConfig(max_tokens_total=1500), MemoryBook(), clock=ManualClock())
         await gate.open(lambda: Spent(tokens=600))
