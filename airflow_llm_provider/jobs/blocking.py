@@ -84,7 +84,8 @@ async def _interruptible(coroutine: Coroutine[Any, Any, T]) -> T:
     asyncio.get_running_loop().set_exception_handler(handle)
     try:
         result = await coroutine
-    except asyncio.CancelledError:
+    except (Exception, asyncio.CancelledError):
+        # Whatever went wrong while it unwound, the signal was first.
         if not raised:
             raise
     if raised:

@@ -91,6 +91,19 @@ class TestSignals:
         with pytest.raises(TaskTimeoutError):
             run_blocking(wait(), loop_factory=loop_factory)
 
+    def test_what_a_handler_raises_outlives_an_error_of_the_unwinding(
+        self, loop_factory: Callable[[], asyncio.AbstractEventLoop], alarm: Callable[[], None]
+    ) -> None:
+        async def wait() -> None:
+            asyncio.get_running_loop().call_soon(alarm)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await fail()
+
+        with pytest.raises(TaskTimeoutError):
+            run_blocking(wait(), loop_factory=loop_factory)
+
     def test_what_a_handler_raises_while_a_task_works_ends_it(
         self, loop_factory: Callable[[], asyncio.AbstractEventLoop], alarm: Callable[[], None]
     ) -> None:
