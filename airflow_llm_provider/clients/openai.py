@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -39,11 +39,7 @@ _PATH = "/chat/completions"
 _SUCCESS = range(200, 300)
 _BAD_REQUEST = (400, 422)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADERS = {
-    "Accept": "application/json",
-    "Content-Type": "application/json",
-    "User-Agent": f"airflow-llm-provider/{version('airflow-llm-provider')}",
-}
+_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}
 _OTHER_CAP = {MAX_TOKENS: MAX_COMPLETION_TOKENS, MAX_COMPLETION_TOKENS: MAX_TOKENS}
 
 
@@ -79,6 +75,7 @@ class OpenAIClient:
             raise LLMInputError(f"concurrency is {concurrency}: give at least 1")
         url, login = _split_login(_checked_url(base_url or _OPENAI))
         own = {
+            "User-Agent": _user_agent(),
             "Authorization": f"Bearer {key}" if key else login,
             "OpenAI-Organization": organization,
             "OpenAI-Project": project,
@@ -191,6 +188,13 @@ def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
                 f"the connection's header {name!r} cannot be sent: use printable ASCII characters"
             )
     return headers
+
+
+def _user_agent() -> str:
+    try:
+        return f"airflow-llm-provider/{version('airflow-llm-provider')}"
+    except PackageNotFoundError:  # a copy on PYTHONPATH
+        return "airflow-llm-provider"
 
 
 def _merged(*sources: Mapping[str, str | None]) -> dict[str, str]:

@@ -5,10 +5,11 @@ import socket
 import ssl
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
+from airflow_llm_provider.clients import openai
 from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.errors import LLMInputError
@@ -70,6 +71,14 @@ class TestRequests:
         ask(scripted_server)
         agent = scripted_server.requests[0].headers["user-agent"]
         assert agent == f"airflow-llm-provider/{version('airflow-llm-provider')}"
+
+    def test_a_copy_without_metadata_works_too(self, scripted_server, monkeypatch):
+        def find(name):
+            raise PackageNotFoundError(name)
+
+        monkeypatch.setattr(openai, "version", find)
+        ask(scripted_server)
+        assert scripted_server.requests[0].headers["user-agent"] == "airflow-llm-provider"
 
     @pytest.mark.parametrize("key", [None, "", "  "])
     def test_a_blank_key_sends_none(self, scripted_server, key):
