@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import ssl
 from pathlib import Path
 
 import certifi
+
+_HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 
 
 def ssl_context() -> ssl.SSLContext:
@@ -27,6 +30,12 @@ def _context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=cafile)
     if capath:
         return ssl.create_default_context(capath=capath)
+    return ssl.create_default_context(cafile=None if _machine_has_authorities() else certifi.where())
+
+
+def _machine_has_authorities() -> bool:
     places = ssl.get_default_verify_paths()
-    found = bool(places.cafile) or bool(places.capath and any(Path(places.capath).iterdir()))
-    return ssl.create_default_context(cafile=None if found else certifi.where())
+    # OpenSSL finds an authority in a folder by its hash only. Where all lie in one bundle, as on Red Hat, an interpreter
+    # that was built elsewhere finds none.
+    hashed = places.capath and any(_HASHED.fullmatch(file.name) for file in Path(places.capath).iterdir())
+    return bool(places.cafile or hashed)

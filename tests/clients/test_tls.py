@@ -64,18 +64,34 @@ class TestTrust:
         assert (error.kind, error.code) == (FailureKind.CONFIGURATION, "tls_authorities")
 
 
-class TestMachineWithoutAuthorities:
-    def test_trusts_those_of_mozilla(self, monkeypatch):
+@pytest.fixture
+def trusted_with(monkeypatch):
+    """Return the authorities that are loaded where OpenSSL looks into a folder."""
+
+    def trusted(folder):
         for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
             monkeypatch.delenv(name, raising=False)
-        nowhere = ssl.get_default_verify_paths()._replace(cafile=None, capath=None)
-        monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+        places = ssl.get_default_verify_paths()._replace(cafile=None, capath=folder)
+        monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: places)
+        # What lies in the real folder is no matter here.
+        monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)
         tls._context.cache_clear()
-        try:
-            trusted = tls.ssl_context().get_ca_certs()
-        finally:
-            tls._context.cache_clear()
-        assert len(trusted) > 50
+        return tls.ssl_context().get_ca_certs()
+
+    yield trusted
+    tls._context.cache_clear()
+
+
+class TestAuthoritiesOfTheMachine:
+    @pytest.mark.parametrize("files", [None, [], ["ca-bundle.crt", "README"]])
+    def test_are_mozillas_where_openssl_would_find_none(self, files, trusted_with, tmp_path):
+        for name in files or []:
+            (tmp_path / name).touch()
+        assert len(trusted_with(None if files is None else str(tmp_path))) > 50
+
+    def test_are_its_own_where_they_lie_by_their_hash(self, trusted_with, tmp_path):
+        (tmp_path / "4042bcee.0").touch()
+        assert trusted_with(str(tmp_path)) == []
 
 
 class TestReading:
