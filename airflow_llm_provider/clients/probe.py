@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_llm_provider.clients.tls import ssl_context
+from airflow_llm_provider.clients.transport import authorities_error
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,7 +36,13 @@ def probe(
     import httpx  # noqa: PLC0415 -- costs time that building a DAG need not pay
 
     try:
-        with httpx.Client(headers=dict(headers), timeout=timeout, transport=transport) as client:
+        trusted = ssl_context()
+    except OSError as error:
+        return False, str(authorities_error(error))
+    try:
+        with httpx.Client(
+            headers=dict(headers), timeout=timeout, transport=transport, verify=trusted
+        ) as client:
             models = client.get(f"{base_url}/models")
             if models.status_code in _NO_METHOD:
                 return _without_model_list(client.post(f"{base_url}/chat/completions", json={}), base_url)

@@ -145,9 +145,11 @@ class LLMHook(BaseHook):
     def get_conn(self) -> OpenAI:
         """Return the official SDK's client of the endpoint, for calls of your own: embeddings, files, a single question.
 
-        It has the SDK's retries and none of this package's limits.
+        It has the SDK's retries and none of this package's limits, and trusts the authorities that tasks trust.
         """
-        from openai import Omit, OpenAI  # noqa: PLC0415 -- takes a second to load
+        from openai import DefaultHttpxClient, Omit, OpenAI  # noqa: PLC0415 -- takes a second to load
+
+        from airflow_llm_provider.clients.tls import ssl_context  # noqa: PLC0415 -- not at a DAG file's parse
 
         endpoint = self.endpoint
         own = {"OpenAI-Organization": endpoint.organization, "OpenAI-Project": endpoint.project}
@@ -155,7 +157,12 @@ class LLMHook(BaseHook):
         headers: dict[str, Any] = {name: value or Omit() for name, value in own.items()}
         headers.update(endpoint.headers)
         # The SDK wants a key also for a server that asks for none.
-        return OpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key or "none", default_headers=headers)
+        return OpenAI(
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key or "none",
+            default_headers=headers,
+            http_client=DefaultHttpxClient(verify=ssl_context()),
+        )
 
     def test_connection(self) -> tuple[bool, str]:
         """Say whether the endpoint is there and accepts the key, without paying for a completion."""

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from airflow_llm_provider.clients.probe import probe
+from airflow_llm_provider.clients.tls import ssl_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,26 @@ def failing(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
         raise error
 
     return respond
+
+
+class TestAuthorities:
+    def test_are_those_that_tasks_trust(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class TrustedError(Exception):
+            pass
+
+        def make(*, verify: object, **_: object) -> None:
+            assert verify is ssl_context()
+            raise TrustedError
+
+        monkeypatch.setattr(httpx, "Client", make)
+        with pytest.raises(TrustedError):
+            probe(URL, {})
+
+    def test_that_cannot_be_read_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+        works, text = probe("https://127.0.0.1:1/v1", {})
+        assert not works
+        assert "check SSL_CERT_FILE" in text
 
 
 class TestProbe:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_llm_provider.clients.tls import ssl_context
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.llm import LLMHook
@@ -99,6 +100,15 @@ class TestClient:
         assert (sent["x-team"], sent["openai-project"]) == ("search", "proj-1")
         assert "openai-organization" not in sent
         assert "of-the-environment" not in sent.values()
+
+    def test_that_of_the_sdk_trusts_whom_tasks_trust(
+        self, connections: Connections, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trusted: list[object] = []
+        monkeypatch.setattr("openai.DefaultHttpxClient", lambda *, verify: trusted.append(verify))
+        connections.add(password=KEY)
+        LLMHook().get_conn()
+        assert trusted == [ssl_context()]
 
 
 class TestAccount:
