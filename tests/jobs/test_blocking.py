@@ -64,6 +64,14 @@ def alarm() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler of Ctrl-C, also where the tests run in the background, whose processes ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class TestSignals:
     def test_what_a_handler_raises_while_the_loop_waits_ends_it(
         self, loop_factory: Callable[[], asyncio.AbstractEventLoop], alarm: Callable[[], None]
@@ -113,6 +121,7 @@ class TestSignals:
         with pytest.raises(TaskTimeoutError):
             run_blocking(work(), loop_factory=loop_factory)
 
+    @pytest.mark.usefixtures("interruptible")
     def test_an_interrupt_cancels_first(self, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         unwound = []
 
