@@ -83,7 +83,7 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 # Every claim at its full size, kills and outages among them: minutes. Run before a release.
 soak: install
 	$(BIN)/python -m benchmarks
-	$(BIN)/pytest tests/compose tests/benchmarks -m soak
+	$(BIN)/pytest tests/compose tests/benchmarks tests/system -m soak
 
 # Newest versions of everything, for every supported Python; no URLs.
 constraints: install

@@ -10,6 +10,8 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import Rule
 from tests.system.backfills import once_unlocked
@@ -209,6 +211,7 @@ class TestAFailedRun:
         assert table("A failed run") == [way.line() for way in facts]
 
 
+@pytest.mark.soak
 class TestAGreenRun:
     scene = staticmethod(ways_of_a_green_run)
 
