@@ -17,7 +17,7 @@ from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.events import Observers
-from airflow_llm_provider.errors import LLMError
+from airflow_llm_provider.errors import LLMError, LLMRetryableError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import loop_factory_for, run_blocking
 from airflow_llm_provider.jobs.claim import Claimant, ClaimedShard, claim_shard
@@ -221,6 +221,8 @@ class ShardRun:
                         watch_rejections=not settled.reused,
                     )
                     await self._converse(engine, questions, keeper, progress)
+            elif claimed.known.journal_files:
+                await self._free_budget(claimed, self._progress(settled))
             finished = all_ended(outcomes, self._stop_reason)
             check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
             claimed.lease.check()
@@ -254,6 +256,13 @@ class ShardRun:
             shared=len(plan.shards) > 1,
             observer=observer,
         )
+
+    async def _free_budget(self, claimed: ClaimedShard, observer: Observer) -> None:
+        """Let go of what a try has reserved that died after its last answer: nobody else would."""
+        # With every answer there, a book that is away is no reason to fail.
+        with suppress(LLMRetryableError):
+            async with self._budget(claimed, observer):
+                pass
 
     def _setup(self, plan: Plan) -> EngineSetup:
         return EngineSetup(

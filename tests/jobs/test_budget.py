@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from airflow_llm_provider.dataset.results import ShardResults
+from airflow_llm_provider.engine.book import Holder
 from airflow_llm_provider.engine.budget import BudgetGate
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMTerminalError
 from airflow_llm_provider.jobs import SplitOptions
+from airflow_llm_provider.limiters.book_file import FileBook
 from airflow_llm_provider.spec import CompletionSpec
 
 TEXTS = [f"row {n}" for n in range(40)]
@@ -98,6 +102,26 @@ class TestKilledTask:
         state = small.shard_run(reference, **shared, max_tokens_total=640).run()
         assert state.rows_by_status == {"success": 40}
         assert paid + small.requests() <= 40 + shared["concurrency"]
+
+    def test_that_had_every_answer_leaves_nothing_reserved_after_its_next_try(
+        self, small, shared, monkeypatch, tmp_path
+    ):
+        budget = shared | {"max_tokens_total": 10_000}
+        first, _ = small.split(max_rows_per_shard=20).references
+        with monkeypatch.context() as killed:
+            killed.setattr(BudgetGate, "settle", lambda *_, **__: None)
+            killed.setattr(BudgetGate, "aclose", AsyncMock())
+            killed.setattr(ShardResults, "write", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                small.shard_run(first, **budget).run()
+        [book] = (tmp_path / "limits").glob("*.book")
+        assert asyncio.run(FileBook(book).open(Holder(name="reader"))).reserved.tokens > 0
+        small.requests()
+
+        assert small.shard_run(first, **budget).run().rows_by_status == {"success": 20}
+
+        assert small.requests() == 0
+        assert asyncio.run(FileBook(book).open(Holder(name="reader"))).reserved.tokens == 0
 
 
 class TestMoney:
