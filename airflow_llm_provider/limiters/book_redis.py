@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.engine.book import Balance, BookAwayError, SessionLostError, Spent
 from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.book_file import KEPT
-from airflow_llm_provider.limiters.redis_url import as_redis, no_package, redact
+from airflow_llm_provider.limiters.redis_connection import RedisConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from airflow_llm_provider.engine.book import Holder, Statement
 
@@ -91,25 +90,10 @@ class RedisBook:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        try:
-            import redis.asyncio  # noqa: PLC0415 -- an optional package
-            from redis.asyncio.retry import Retry  # noqa: PLC0415
-            from redis.backoff import NoBackoff  # noqa: PLC0415
-        except ImportError as error:
-            raise no_package() from error
-        self._errors = redis.exceptions
-        self._place = redact(url)
-        self._make_client: Callable[[], Any] = lambda: redis.asyncio.Redis.from_url(
-            as_redis(url),
-            socket_timeout=_TIMEOUT,
-            socket_connect_timeout=_TIMEOUT,
-            retry=Retry(NoBackoff(), _RETRIES),
-        )
-        self._client = self._make_client()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._redis = RedisConnection(url, timeout=_TIMEOUT, retries=_RETRIES)
         self._key = f"airflow-llm-book:{{{name}}}"
         self._open, self._state, self._raise = (
-            self._client.register_script(_BEGIN + step) for step in (_OPEN, _STATE, _RAISE)
+            self._redis.script(_BEGIN + step) for step in (_OPEN, _STATE, _RAISE)
         )
 
     async def open(self, holder: Holder) -> Balance:
@@ -124,7 +108,7 @@ class RedisBook:
             self._state, _name(holder), holder.session, int(statement.last), *map(repr, numbers)
         )
         if done < 0:
-            raise SessionLostError(self._place)
+            raise SessionLostError(self._redis.place)
         return bool(done), balance
 
     async def raise_to(self, known: Spent) -> Balance:
@@ -133,23 +117,21 @@ class RedisBook:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._redis.aclose()
 
-    async def _call(self, script: Any, *arguments: str | int) -> tuple[int, Balance]:
-        if self._loop is not asyncio.get_running_loop():
-            if self._loop is not None:  # connections belong to the loop that opened them
-                self._client = self._make_client()
-            self._loop = asyncio.get_running_loop()
+    async def _call(
+        self, script: Callable[[str, Sequence[Any]], Awaitable[Any]], *arguments: str | int
+    ) -> tuple[int, Balance]:
         try:
-            done, *sums = await script(keys=[self._key], args=[KEPT, *arguments], client=self._client)
-        except (self._errors.AuthenticationError, self._errors.AuthorizationError) as error:
+            done, *sums = await script(self._key, [KEPT, *arguments])
+        except self._redis.refused as error:
             raise LLMStateError(
-                f"The account book at {self._place} refuses our user or password: mend limiter_url"
+                f"The account book at {self._redis.place} refuses our user or password: mend limiter_url"
             ) from error
-        except (self._errors.RedisError, OSError) as error:
+        except self._redis.unreachable as error:
             raise BookAwayError(
-                f"The account book at {self._place} cannot be reached ({type(error).__name__}), and without it nobody "
-                "knows what was spent. Bring Redis back and run again: every answer so far is kept."
+                f"The account book at {self._redis.place} cannot be reached ({type(error).__name__}), and without it "
+                "nobody knows what was spent. Bring Redis back and run again: every answer so far is kept."
             ) from error
         return int(done), _balance(*map(float, sums))
 

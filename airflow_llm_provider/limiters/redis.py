@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.engine.limits import bucket, hints, pace, state
 from airflow_llm_provider.engine.limits.bucket import Grant, Halted, Later, TooLarge
-from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
-from airflow_llm_provider.limiters.redis_url import as_redis, no_package, redact
+from airflow_llm_provider.errors import LLMRetryableError, LLMStateError
+from airflow_llm_provider.limiters.redis_connection import RedisConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,22 +85,8 @@ class RedisBackend:
         patience: float = _PATIENCE,
         now: Callable[[], float] | None = None,
     ) -> None:
-        try:
-            import redis.asyncio  # noqa: PLC0415 -- an optional package
-        except ImportError as error:
-            raise no_package() from error
-        self._errors = redis.exceptions
-        self._place = redact(url)
-        self._make_client: Callable[[], Any] = lambda: redis.asyncio.Redis.from_url(
-            as_redis(url), socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
-        )
-        self._script = script()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        try:
-            self._client = self._make_client()
-        except ValueError as error:
-            raise LLMInputError(f"limiter_url {self._place} is not understood: {error}") from None
-        self._run = self._client.register_script(self._script)
+        self._redis = RedisConnection(url, timeout=_TIMEOUT)
+        self._run = self._redis.script(script())
         self._key = f"airflow-llm-limits:{{{name}}}"
         self._window = window
         self._patience = patience
@@ -180,7 +166,7 @@ class RedisBackend:
         finally:
             if self._sender is not None:
                 await asyncio.wait([self._sender])
-            await self._client.aclose()
+            await self._redis.aclose()
 
     async def _put(self, step: list[Any]) -> None:
         """Put a step off; with many of them, or old ones, wait for them to be taken."""
@@ -202,11 +188,6 @@ class RedisBackend:
 
     async def _send_all(self) -> None:
         """Send everything that has gathered, one call after the other, each with all there is."""
-        if self._loop is not asyncio.get_running_loop():
-            if self._loop is not None:  # connections belong to the loop that opened them
-                self._client = self._make_client()
-                self._run = self._client.register_script(self._script)
-            self._loop = asyncio.get_running_loop()
         while self._asked:
             asked, self._asked = self._asked, []
             put_off, self._put_off = self._put_off, []
@@ -236,15 +217,15 @@ class RedisBackend:
                 "ops": steps,
             }
             try:
-                now, interrupted, *answers = await self._run(keys=[self._key], args=[json.dumps(call)])
-            except (self._errors.AuthenticationError, self._errors.AuthorizationError) as error:
+                now, interrupted, *answers = await self._run(self._key, [json.dumps(call)])
+            except self._redis.refused as error:
                 raise LLMStateError(
-                    f"The shared limiter at {self._place} refuses our user or password: mend limiter_url"
+                    f"The shared limiter at {self._redis.place} refuses our user or password: mend limiter_url"
                 ) from error
-            except (self._errors.RedisError, OSError) as error:
+            except self._redis.unreachable as error:
                 if time.monotonic() >= deadline:
                     raise LLMRetryableError(
-                        f"The shared limiter at {self._place} cannot be asked ({type(error).__name__}), and without it "
+                        f"The shared limiter at {self._redis.place} cannot be asked ({type(error).__name__}), and without it "
                         "nobody knows how much may be sent. Bring Redis back and run again: every answer so far is kept.",
                         retry_after=60.0,
                     ) from error

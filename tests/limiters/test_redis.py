@@ -26,7 +26,8 @@ from airflow_llm_provider.engine.limits.state import (
     initialise,
 )
 from airflow_llm_provider.errors import LLMInputError, LLMRetryableError, LLMStateError
-from airflow_llm_provider.limiters.redis import RedisBackend, redact, script
+from airflow_llm_provider.limiters.redis import RedisBackend, script
+from airflow_llm_provider.limiters.redis_url import redact
 from airflow_llm_provider.testing.limiter_contract import LimiterContract
 
 
@@ -41,8 +42,8 @@ class TestRedisLimiter(LimiterContract):
         backend = RedisBackend(self.url, self.name, window=limits.window, now=clock.monotonic)
         call = self.client.register_script(script())
 
-        async def call_at_once(keys, args):
-            return call(keys=keys, args=args)
+        async def call_at_once(key, arguments):
+            return call(keys=[key], args=arguments)
 
         backend._run = call_at_once
         return AccountLimiter(backend, limits=limits, clock=clock, scope=scope)
