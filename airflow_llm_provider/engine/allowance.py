@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _SHARE, _SHARE_OF_REST = 0.01, 1 / 16
 #: Seconds after which the book hears what was spent: the most that is forgotten when the process is killed.
 _TELL_AFTER = 0.1
-#: Seconds between attempts at a book that is away, when the try ends.
-_RETRY = 1.0
+#: Seconds between attempts at a book that is away.
+BOOK_RETRY = 1.0
 
 
 class Allowance:
@@ -117,7 +117,7 @@ class Allowance:
             except BookAwayError:
                 if self._clock.monotonic() >= until:
                     raise
-                await self._clock.sleep(_RETRY)
+                await self._clock.sleep(BOOK_RETRY)
             else:
                 return
 

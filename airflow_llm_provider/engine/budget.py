@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.allowance import Allowance
+from airflow_llm_provider.engine.allowance import BOOK_RETRY, Allowance
 from airflow_llm_provider.engine.book import Balance, BookAwayError, Holder, Spent, exceeds
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, FailureKind
 from airflow_llm_provider.engine.gate import PASS, Passage
@@ -38,8 +38,6 @@ _TOKENS_WITHOUT_END = 1 << 52
 _ASK_AGAIN = 0.25
 #: Seconds for which a book that cannot be asked is waited for: a restart of Redis, or a failover.
 _BOOK_PATIENCE = 15.0
-#: Seconds between attempts at it.
-_BOOK_RETRY = 1.0
 #: Failures of which it is certain, or as good as certain, that nothing is billed: the endpoint said no.
 _NOT_BILLED = TERMINAL_KINDS | {
     FailureKind.ROW,
@@ -169,7 +167,7 @@ class BudgetGate:
         except BookAwayError as away:
             self._away_since = now if self._away_since is None else self._away_since
             given_up = now >= self._away_since + _BOOK_PATIENCE
-            return Passage(stop=away) if given_up else Passage(wait=_BOOK_RETRY)
+            return Passage(stop=away) if given_up else Passage(wait=BOOK_RETRY)
         self._away_since = None
         self._used_up = not fits and exceeds(self._allowance.spent + worst, self._limit)
         if fits:
