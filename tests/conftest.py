@@ -24,19 +24,10 @@ for _name in [
     del os.environ[_name]
 
 
-#: Folders and modules whose tests share something that is slow to start, mostly a real Airflow.
-_SHARED = (
-    "tests/system/test_demo.py",
-    "tests/system",
-    "tests/compose/test_topology.py",
-    "tests/dags",
-    "tests/docs",
-    "tests/distribution",
-    "tests/jobs",
-    "tests/limiters",
-)
-#: The longest, which two workers are to begin with.
-_ORDER = ("tests/system", "tests/compose/test_topology.py", "tests/system/test_demo.py", "tests/dags")
+#: What takes longest, a real Airflow each; the two workers begin with it.
+_LONGEST = ("tests/system/test_demo.py", "tests/system", "tests/compose/test_topology.py", "tests/dags")
+#: Folders and modules whose tests share what is slow to start. The first that fits counts.
+_SHARED = (*_LONGEST, "tests/docs", "tests/distribution", "tests/jobs", "tests/limiters")
 
 
 class _InGroups(LoadScopeScheduling):  # type: ignore[misc]
@@ -47,13 +38,13 @@ class _InGroups(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _InGroups:
-    """Say how the workers of `make test` share the tests: by groups, in the order below."""
+    """Say how the workers of `make test` share the tests: by groups, in their order."""
     return _InGroups(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest."""
-    ranks = {group: rank for rank, group in enumerate(_ORDER)}
+    ranks = {group: rank for rank, group in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(_group(item.nodeid), len(ranks)))
 
 

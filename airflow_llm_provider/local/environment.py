@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["AirflowSettings", "Secrets", "airflow_environment", "new_secrets"]
+__all__ = ["AirflowSettings", "Secrets", "airflow_environment", "bundles", "new_secrets"]
 
 # What another Airflow on this machine may have left in the environment would point ours at its database.
 _FOREIGN_PREFIXES = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW_CTX_", "_AIRFLOW_")
@@ -182,13 +182,13 @@ def _options(settings: AirflowSettings, keys: Secrets) -> dict[str, dict[str, st
             "min_file_process_interval": "30",
             "parsing_processes": "1",
             "print_stats_interval": "0",
-            "dag_bundle_config_list": json.dumps(_bundles(settings.dag_folders, settings.parse_interval)),
+            "dag_bundle_config_list": json.dumps(bundles(settings.dag_folders, settings.parse_interval)),
         },
         "usage_data_collection": {"enabled": "False"},
     }
 
 
-def _bundles(folders: Sequence[Path], interval: float) -> list[dict[str, object]]:
+def bundles(folders: Sequence[Path], interval: float) -> list[dict[str, object]]:
     """One bundle per folder; the first keeps Airflow's default name, which is what its UI shows."""
     return [
         {

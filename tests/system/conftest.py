@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
+from airflow_llm_provider.local.environment import bundles
 from tests.system.scenes import PARTITIONS, facts, scenes
 from tests.system.versioned_bundle import publish
 
@@ -46,25 +47,18 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
     path = os.pathsep.join(part for part in (str(repository), os.environ.get("PYTHONPATH", "")) if part)
     ways = Path(__file__).parent / "dags" / "ways.py"
     publish(system_home / "versions", "1", ways.name, ways.read_text(encoding="utf-8"))
-    bundles = [
-        {
-            "name": "dags-folder",
-            "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
-            "kwargs": {"path": str(dags_folder), "refresh_interval": 2},
-        },
-        {
-            "name": "versions",
-            "classpath": "tests.system.versioned_bundle.VersionedBundle",
-            "kwargs": {"root": str(system_home / "versions"), "refresh_interval": 2},
-        },
-    ]
+    versions = {
+        "name": "versions",
+        "classpath": "tests.system.versioned_bundle.VersionedBundle",
+        "kwargs": {"root": str(system_home / "versions"), "refresh_interval": 2},
+    }
     env = {
         "PYTHONPATH": path,
         "LLM_DATA": f"file://{system_home / 'data'}",
         "LLM_MODEL": "scripted",
         # Files that have not changed are not parsed again; a changed one does not wait for this.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
-        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([*bundles([dags_folder], 2), versions]),
     }
     with LocalAirflow(
         system_home / "airflow", dags_folder, env=env, parallelism=6, triggerer=False
