@@ -1,6 +1,3 @@
-import asyncio
-import functools
-import itertools
 import math
 
 import pytest
@@ -9,89 +6,19 @@ from hypothesis import strategies as st
 
 from airflow_llm_provider.engine.book import (
     Balance,
-    BookAwayError,
-    Holder,
     MemoryBook,
     SessionLostError,
     Spent,
 )
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
-from airflow_llm_provider.engine.call import FailureKind, Request
+from airflow_llm_provider.engine.call import FailureKind
 from airflow_llm_provider.engine.events import AttemptFinished
 from airflow_llm_provider.engine.gate import PASS
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.engine.verdict import Verdict
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError
 from airflow_llm_provider.testing.clock import ManualClock
-
-#: Long enough for what is told in the background.
-A_MOMENT = 0.5
-
-_numbers = itertools.count()
-
-
-def in_loop(test):
-    """Run a test in a loop of its own."""
-
-    @functools.wraps(test)
-    def start(self, *arguments, **more):
-        asyncio.run(test(self, *arguments, **more))
-
-    return start
-
-
-def request(index=0, *, prompt=100, cap=900):
-    return Request(index=index, body={"model": "m"}, prompt_tokens=prompt, max_output_tokens=cap)
-
-
-def answered(tokens, *, cost=None):
-    usage = Usage(prompt_tokens=100, completion_tokens=tokens - 100)
-    return AttemptFinished(index=0, attempt=1, verdict=Verdict.SUCCESS, usage=usage, cost_usd=cost)
-
-
-def failed(kind):
-    return AttemptFinished(index=0, attempt=1, verdict=Verdict.DROPPED, kind=kind)
-
-
-def per_token(model, usage):
-    return usage.total_tokens / 1000
-
-
-async def gate_on(
-    book=None, *, on_share=None, price=per_token, patience=0.0, holder=None, clock=None, **config
-):
-    gate = BudgetGate(
-        BudgetConfig(**config),
-        book or MemoryBook(),
-        clock=clock or ManualClock(),
-        price=price,
-        holder=Holder(name=holder or f"holder {next(_numbers)}", session=f"session {next(_numbers)}"),
-        patience=patience,
-        on_share=on_share,
-    )
-    await gate.open(Spent)
-    return gate
-
-
-async def passes(gate, *indexes, now=0.0):
-    """Admit requests; tell whether all of them passed."""
-    return [await gate.admit(request(index), now=now) for index in indexes] == [PASS] * len(indexes)
-
-
-class LostBook(MemoryBook):
-    """A book that is away at times, and counts what it is told."""
-
-    away = None
-    statements = 0
-
-    async def state(self, holder, statement, *, limit):
-        self.statements += 1
-        if self.away == "before":
-            raise BookAwayError("away")
-        answer = await super().state(holder, statement, limit=limit)
-        if self.away == "after":
-            raise BookAwayError("away")
-        return answer
+from tests.engine.spending import A_MOMENT, LostBook, answered, failed, gate_on, in_loop, passes, request
 
 
 class TestAdmit:
@@ -249,110 +176,6 @@ class TestLostBook:
         gate = BudgetGate(BudgetConfig(max_tokens_total=1500), MemoryBook(), clock=ManualClock())
         await gate.open(lambda: Spent(tokens=600))
         assert isinstance((await gate.admit(request(), now=0)).stop, LLMBudgetError)
-
-
-class TestBlocks:
-    """Far from its limit a budget is reserved for many requests at a time."""
-
-    @in_loop
-    async def test_spare_most_requests_the_way_to_the_book(self):
-        book = LostBook()
-        gate = await gate_on(book, max_tokens_total=10_000_000)
-        assert await passes(gate, *range(300))
-        assert book.statements == 3
-        assert gate.balance == Balance(reserved=Spent(tokens=300_000))
-
-    @in_loop
-    async def test_are_asked_for_once_by_all_who_wait(self):
-        book = LostBook()
-        gate = await gate_on(book, max_tokens_total=10_000_000)
-        await asyncio.gather(*(passes(gate, index) for index in range(64)))
-        assert book.statements == 1
-
-    @in_loop
-    async def test_of_one_process_leave_another_the_rest_to_the_last_token(self):
-        book, clock = MemoryBook(), ManualClock()
-        first = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
-        second = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
-        assert await passes(first, 0)
-        assert await passes(second, *range(990))
-        assert (await second.admit(request(990), now=0)).wait > 0
-        first.settle(request(0), answered(1000), now=1)
-        await clock.sleep(A_MOMENT)
-        assert await passes(second, *range(990, 999), now=1)
-        assert (await book.raise_to(Spent())).total == Spent(tokens=1_000_000)
-
-    @in_loop
-    async def test_come_free_when_nobody_takes_of_them(self):
-        book, clock = MemoryBook(), ManualClock()
-        gate = await gate_on(book, clock=clock, max_tokens_total=1_000_000)
-        assert await passes(gate, 0)
-        assert (await book.raise_to(Spent())).reserved == Spent(tokens=10_000)
-        await clock.sleep(A_MOMENT)
-        assert (await book.raise_to(Spent())).reserved == Spent(tokens=1000)
-
-    @in_loop
-    async def test_come_free_with_the_end_of_the_try(self):
-        book = MemoryBook()
-        gate = await gate_on(book, max_tokens_total=1_000_000)
-        assert await passes(gate, 0)
-        gate.settle(request(0), answered(150), now=1)
-        await gate.aclose()
-        assert await book.raise_to(Spent()) == Balance(spent=Spent(tokens=150))
-
-    @in_loop
-    async def test_come_free_with_the_next_try_of_one_that_was_killed(self):
-        book, clock = MemoryBook(), ManualClock()
-        gate = await gate_on(book, holder="shard", clock=clock, max_tokens_total=1_000_000)
-        assert await passes(gate, 0, 1)
-        gate.settle(request(0), answered(150), now=1)
-        await clock.sleep(A_MOMENT)
-        again = await gate_on(book, holder="shard", max_tokens_total=1_000_000)
-        assert again.balance == Balance(spent=Spent(tokens=150))
-
-    @in_loop
-    async def test_outlive_those_who_waited_for_them(self):
-        book = MemoryBook()
-        gate = await gate_on(book, max_tokens_total=1_000_000)
-        waiting = asyncio.ensure_future(gate.admit(request(0), now=0))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        assert gate.balance == Balance()
-        assert await passes(gate, 0)
-        await gate.aclose()
-        assert await book.raise_to(Spent()) == Balance()
-
-    @in_loop
-    async def test_a_request_that_costs_more_than_reserved_takes_nothing_from_those_in_flight(self):
-        book, clock = MemoryBook(), ManualClock()
-        gate = await gate_on(book, clock=clock, max_tokens_total=3000)
-        assert await passes(gate, 0, 1)
-        gate.settle(request(0), answered(1900), now=1)
-        await clock.sleep(A_MOMENT)
-        after = Balance(spent=Spent(tokens=1900), reserved=Spent(tokens=1000))
-        assert gate.balance == await book.raise_to(Spent()) == after
-
-    @in_loop
-    async def test_a_try_that_ends_while_the_book_is_away_waits_for_it(self):
-        book, clock = LostBook(), ManualClock()
-        gate = await gate_on(book, clock=clock, max_tokens_total=3000)
-        assert await passes(gate, 0)
-        gate.settle(request(0), answered(150), now=1)
-        book.away = "before"
-        closing = asyncio.ensure_future(gate.aclose(patience=15))
-        await clock.sleep(5)
-        assert not closing.done()
-        book.away = None
-        await closing
-        assert await book.raise_to(Spent()) == Balance(spent=Spent(tokens=150))
-
-    @in_loop
-    async def test_a_book_that_stays_away_is_an_error_that_passes(self):
-        book = LostBook()
-        gate, book.away = await gate_on(book, max_tokens_total=3000), "before"
-        with pytest.raises(LLMRetryableError):
-            await gate.aclose(patience=15)
 
 
 class TestSettle:
