@@ -7,8 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.dataset.cores import cores
 from airflow_llm_provider.dataset.counting_process import CountingProcess
-from airflow_llm_provider.dataset.token_counters import cores, portions
+from airflow_llm_provider.dataset.token_counters import portions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ class SharedCounter:
 
     :param counter: counts what is counted here.
     :param start: starts the process.
-    :param worth: characters beyond which it is started; one that has a single core to itself starts none.
+    :param worth: characters beyond which it is started; one that may use a single core only starts none.
     """
 
     def __init__(

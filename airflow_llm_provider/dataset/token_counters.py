@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import string
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from airflow_llm_provider.dataset.cores import cores
 from airflow_llm_provider.dataset.text import clean
 
 if TYPE_CHECKING:
@@ -156,11 +156,6 @@ class EstimatingCounter:
     def count(self, texts: Sequence[str]) -> list[int]:
         """Return the estimated tokens of each text."""
         return [_estimate(text) for text in texts]
-
-
-def cores() -> int:
-    """Return the processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pieces(text: str) -> list[str]:
