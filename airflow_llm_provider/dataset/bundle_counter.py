@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.dataset.counting_program import load_bindings
 from airflow_llm_provider.dataset.text import clean
-from airflow_llm_provider.dataset.token_counters import PROBE_COUNTS, PROBES
+from airflow_llm_provider.dataset.token_counters import PROBE_COUNTS, PROBES, TokenCounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ _PACKAGE = "bpe_openai"
 _SAME = {"o200k_harmony": "o200k_base"}
 
 
-class BundleCounter:
+class BundleCounter(TokenCounter):
     """Counts with bpe-openai. Its time grows with the text and no faster, so none is counted in pieces.
 
     It holds the interpreter while it counts one text: threads take turns between texts.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.cores import cores
 from airflow_llm_provider.dataset.counting_process import CountingProcess
-from airflow_llm_provider.dataset.token_counters import portions
+from airflow_llm_provider.dataset.token_counters import TokenCounter, portions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _FAILED = (
 )
 
 
-class SharedCounter:
+class SharedCounter(TokenCounter):
     """Counts as another counter does, half of it in a second process once there is much to count. To be closed.
 
     Where the process fails, everything is counted here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from airflow_llm_provider.dataset.cores import cores
 from airflow_llm_provider.dataset.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import tiktoken
 
@@ -66,8 +66,16 @@ class TokenCounter(Protocol):
         """Return the tokens of each text. Special tokens in a text count as the ordinary text they are."""
         ...
 
+    def begin(self, texts: Sequence[str]) -> Callable[[], list[int]]:
+        """Begin to count, as far as something beside this thread can; return what counts the rest, and returns all."""
+        return partial(self.count, texts)
 
-class TiktokenCounter:
+    def close(self) -> None:
+        """End what counts beside; ``note`` is complete from now on."""
+        return
+
+
+class TiktokenCounter(TokenCounter):
     """Counts with tiktoken.
 
     A text beyond 100,000 characters is counted in pieces cut between words, or, where there are none, anywhere: then
@@ -122,7 +130,7 @@ class TiktokenCounter:
         return [len(self._encode(text)) for text in texts]
 
 
-class ToktokCounter:
+class ToktokCounter(TokenCounter):
     """Counts with toktok, which counts as tiktoken does, on all cores and several times as fast."""
 
     def __init__(self, name: str, toktok: Any) -> None:
@@ -140,7 +148,7 @@ class ToktokCounter:
         return counts
 
 
-class EstimatingCounter:
+class EstimatingCounter(TokenCounter):
     """Estimates without a vocabulary, rather too many than too few.
 
     A third of the letters and blanks, half of the digits and of the bytes beyond ASCII, three quarters of long runs as

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import orjson
@@ -58,8 +57,7 @@ class RowPreparation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(self._counter, SharedCounter):
-            self._counter.close()
+        self._counter.close()
 
     @property
     def notes(self) -> list[str]:
@@ -84,18 +82,13 @@ class RowPreparation:
             return self._prepare_by_function(batch, self.template)
         rendered = self._render_columns(batch, self.template) or self._render_rows(batch, self.template)
         around = self._tokens.around(self.template.opening)
-        counting = self._begin_to_count(rendered.texts)
+        counting = self._counter.begin(rendered.texts)
         fingerprints = self._shape.fingerprints(self.template.opening, rendered.texts)
 
         def count() -> PreparedRows:
             return self._prepared(rendered, fingerprints, [around + count for count in counting()])
 
         return count
-
-    def _begin_to_count(self, texts: Sequence[str]) -> Callable[[], list[int]]:
-        if isinstance(self._counter, SharedCounter):
-            return self._counter.begin(texts)
-        return partial(self._counter.count, texts)
 
     def _prepare_by_function(
         self, batch: pa.RecordBatch, function: PromptFunction

@@ -120,6 +120,24 @@ class TestRowPreparation:
         assert prepared() == alone
         assert started
 
+    def test_any_counter_may_begin_early_and_is_closed(self, monkeypatch):
+        done = []
+
+        class Eager(EstimatingCounter):
+            def begin(self, texts):
+                done.append("begun")
+                return super().begin(texts)
+
+            def close(self):
+                done.append("closed")
+
+        monkeypatch.setattr(preparation_module, "token_counter", lambda *_: Eager("o200k_base", "a guess"))
+        with RowPreparation(spec("{{ a }}")) as preparation:
+            count = preparation.prepare(pa.record_batch({"a": ["word"]}))
+            assert done == ["begun"]
+            count()
+        assert done == ["begun", "closed"]
+
 
 class TestNotes:
     @pytest.mark.parametrize(("words", "told"), [(1022, False), (1030, True)])
