@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.dataset import counting_program
@@ -36,11 +37,10 @@ class CountingProcess:
         self._process: subprocess.Popen[bytes] | None = None
         #: Whether it cannot be asked any more.
         self.failed = False
-        # -I and -S: nothing of the environment or of site-packages is loaded.
-        command = [sys.executable, "-I", "-S", counting_program.__file__, counter.file, counter.encoding]
         try:
+            # -I and -S: nothing of the environment or of site-packages is loaded.
             self._process = subprocess.Popen(  # noqa: S603 -- ourselves
-                command,
+                [_interpreter(), "-I", "-S", counting_program.__file__, counter.file, counter.encoding],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # What machine code says when it fails may quote a text.
@@ -80,9 +80,25 @@ class CountingProcess:
         # Who ends it needs it no more.
         self.failed = not self._closed
 
+    def kill(self) -> None:
+        """Give it up: who waits for its answer gets none."""
+        self._fail()
+        if self._process is not None:
+            self._process.kill()
+
     def close(self) -> None:
         """End it."""
         self._closed = True
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+
+
+def _interpreter() -> str:
+    """Return the path of this Python.
+
+    :raises LookupError: when this is another program, with Python inside it: nobody knows what that does when it is started.
+    """
+    if "python" not in Path(sys.executable).name.lower():
+        raise LookupError(sys.executable)
+    return sys.executable

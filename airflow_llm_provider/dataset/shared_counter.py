@@ -21,9 +21,11 @@ _WORTH_A_PROCESS = 1 << 20
 #: Characters that are sent at a time: counting them takes longer than the next ones wait for the interpreter.
 _CHARACTERS_AT_A_TIME = 1 << 17
 _FAILED = (
-    "the second process that counts tokens could not start or has ended, as when memory is short: all tokens were "
-    "counted, in one process"
+    "the second process that counts tokens could not start, has ended or did not answer, as when memory is short: all "
+    "tokens were counted, in one process"
 )
+#: Seconds for which an answer is waited for, which takes a tenth of one.
+_PATIENCE = 30.0
 
 
 class SharedCounter(TokenCounter):
@@ -34,6 +36,7 @@ class SharedCounter(TokenCounter):
     :param counter: counts what is counted here.
     :param start: starts the process.
     :param worth: characters beyond which it is started; one that may use a single core only starts none.
+    :param patience: seconds for which an answer is waited for, before the process is ended: somebody has stopped it.
     """
 
     def __init__(
@@ -42,11 +45,13 @@ class SharedCounter(TokenCounter):
         *,
         start: Callable[[BundleCounter], CountingProcess] = CountingProcess,
         worth: int | None = None,
+        patience: float = _PATIENCE,
     ) -> None:
         self.name, self.exact, self.note = counter.name, counter.exact, counter.note
         self._counter = counter
         self._start = start
         self._worth = worth if worth is not None else _WORTH_A_PROCESS if cores() > 1 else sys.maxsize
+        self._patience = patience
         self._seen = 0
         self._process: CountingProcess | None = None
         self._askers: ThreadPoolExecutor | None = None
@@ -69,18 +74,28 @@ class SharedCounter(TokenCounter):
             return partial(self._counter.count, texts)
         parts = portions(texts, _CHARACTERS_AT_A_TIME)
         asked = [self._askers.submit(self._ask, self._process, part) for part in parts]
-        return partial(self._finish, parts, asked)
+        return partial(self._finish, self._process, parts, asked)
 
     def _ask(self, process: CountingProcess, texts: Sequence[str]) -> list[int]:
         counts = process.count(texts)
         return self._counter.count(texts) if counts is None else counts
 
-    def _finish(self, parts: list[Sequence[str]], asked: list[Future[list[int]]]) -> list[int]:
+    def _finish(
+        self, process: CountingProcess, parts: list[Sequence[str]], asked: list[Future[list[int]]]
+    ) -> list[int]:
         counted: list[list[int]] = []
         # From the end, until both meet.
         for part, future in zip(reversed(parts), reversed(asked), strict=True):
-            counted.append(self._counter.count(part) if future.cancel() else future.result())
+            counted.append(self._counter.count(part) if future.cancel() else self._answer(process, future))
         return [count for counts in reversed(counted) for count in counts]
+
+    def _answer(self, process: CountingProcess, future: Future[list[int]]) -> list[int]:
+        try:
+            return future.result(self._patience)
+        except TimeoutError:
+            # Whoever waits for it counts by itself then.
+            process.kill()
+            return future.result()
 
     def close(self) -> None:
         """End the process; what a person should know about it is in ``note`` from now on."""

@@ -136,6 +136,31 @@ class TestSharedCounter:
         shared.close()
         assert children() == before
 
+    def test_a_process_that_was_stopped_is_ended_and_all_is_counted_here(self, alone, process):
+        process.check()
+        os.kill(process._process.pid, signal.SIGSTOP)
+        asked = threading.Event()
+
+        class Ready(FakeProcess):
+            def __init__(self):
+                super().__init__(process.count)
+
+            def count(self, texts):
+                asked.set()
+                return super().count(texts)
+
+            def kill(self):
+                process.kill()
+
+        shared = SharedCounter(alone, start=lambda counter: Ready(), worth=0, patience=0.0)
+        finish = shared.begin(TEXTS)
+        assert asked.wait(60)
+        assert finish() == alone.count(TEXTS)
+        assert process.failed
+        assert process._process.wait(60) == -signal.SIGKILL
+        shared.close()
+        assert "did not answer" in shared.note
+
 
 class TestCountingProcess:
     @pytest.mark.parametrize("encoding", ["o200k_base", "cl100k_base", "o200k_harmony"])
@@ -195,13 +220,24 @@ class TestCountingProcess:
         process.check()
         assert process.failed
 
-    @pytest.mark.parametrize("executable", [None, "/nowhere/python"])
+    @pytest.mark.parametrize("executable", [None, "", "/nowhere/python"])
     def test_a_process_that_cannot_start_has_failed(self, alone, monkeypatch, executable):
         monkeypatch.setattr(counting_process.sys, "executable", executable)
         process = CountingProcess(alone)
         process.check()
         assert process.failed
         process.close()
+
+    def test_a_program_with_python_inside_it_is_not_started(self, alone, monkeypatch, tmp_path):
+        program = tmp_path / "uwsgi"
+        program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(counting_process.sys, "executable", str(program))
+        process = CountingProcess(alone)
+        process.check()
+        assert process.failed
+        process.close()
+        assert not (tmp_path / "started").exists()
 
     def test_one_that_is_closed_before_it_is_ready_has_not_failed(self, alone):
         process = CountingProcess(alone)
