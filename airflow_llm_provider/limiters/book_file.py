@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import struct
 import time
 from typing import TYPE_CHECKING, TypeVar
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 Changed = TypeVar("Changed")
 
 SUFFIX = ".book"
+#: One that is being written.
+_NEW = ".book-new"
 #: Seconds for which a book is kept after its last entry.
 KEPT = 30 * 86_400
 #: A mark of ours, tokens and US dollars that are spent, how many holders follow.
@@ -87,15 +90,25 @@ class FileBook:
 
     @contextlib.asynccontextmanager
     async def _locked(self) -> AsyncIterator[int]:
-        # Opened each time: that leaves no state which a fork or a deleted file could upset.
-        file = self._descriptor()
-        try:
-            await self._lock(file)
-            yield file
-        except OSError as error:
-            raise self._unusable(error) from error
-        finally:
-            os.close(file)
+        deadline = time.monotonic() + _LOCK_TIMEOUT
+        while True:
+            # Opened each time: that leaves no state which a fork, a deleted file or a newer one could upset.
+            file = self._descriptor()
+            try:
+                if _lock(file):
+                    yield file
+                    return
+            except OSError as error:
+                raise self._unusable(error) from error
+            finally:
+                os.close(file)
+            if time.monotonic() >= deadline:
+                raise BookAwayError(
+                    f"Another process holds the lock of the account book {self._path}, which is needed for "
+                    "microseconds, so that process is probably stopped: continue or end it, and run again. Every "
+                    "answer so far is kept."
+                )
+            await asyncio.sleep(_LOCK_PAUSE)
 
     def _descriptor(self) -> int:
         try:
@@ -105,26 +118,10 @@ class FileBook:
         except OSError as error:
             raise self._unusable(error) from error
 
-    async def _lock(self, file: int) -> None:
-        deadline = time.monotonic() + _LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise BookAwayError(
-                        f"Another process holds the lock of the account book {self._path}, which is needed for "
-                        "microseconds, so that process is probably stopped: continue or end it, and run again. Every "
-                        "answer so far is kept."
-                    ) from None
-                await asyncio.sleep(_LOCK_PAUSE)
-            else:
-                return
-
     def _unusable(self, error: OSError) -> LLMStateError:
         return LLMStateError(
-            f"The account book {self._path} of this run's budget cannot be used ({error.strerror}). Make it writable for "
-            "the user that Airflow runs as, or set another limiter_url."
+            f"The account book {self._path} of this run's budget cannot be used ({error.strerror}). Make it and its "
+            "folder writable for the user that Airflow runs as, make room on its disk, or set another limiter_url."
         )
 
     def _read(self, file: int) -> Page[bytes, bytes]:
@@ -134,8 +131,7 @@ class FileBook:
         content = os.pread(file, size, 0)
         mark, tokens, cost, count = _HEAD.unpack(content[: _HEAD.size].ljust(_HEAD.size, b"\0"))
         end = _HEAD.size + _HOLDER.size * count
-        # What follows is of a time with more holders.
-        if mark != _MARK or content[end : end + _CHECKSUM_BYTES] != _checksum(content[:end]):
+        if mark != _MARK or content[end:] != _checksum(content[:end]):
             raise LLMStateError(
                 f"The account book {self._path} of this run's budget is damaged, so nobody knows what was spent. Delete "
                 "it to count anew from what the results say, and run again."
@@ -166,8 +162,22 @@ class FileBook:
             )
             for name, entry in page.entries.items()
         )
-        # One write, so that a process which is killed leaves the old content or the new.
-        os.pwrite(file, body + _checksum(body), 0)
+        # Another file in its place, so that a process which is killed, or finds the disk full, leaves the old one or the new.
+        new = self._path.with_suffix(_NEW)
+        new.unlink(missing_ok=True)
+        with os.fdopen(open_private(new), "wb") as written:
+            os.fchmod(written.fileno(), stat.S_IMODE(os.fstat(file).st_mode))
+            written.write(body + _checksum(body))
+        new.replace(self._path)
+
+
+def _lock(file: int) -> bool:
+    """Lock a file; return whether that could be done, and nobody had put another in its place before."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return os.fstat(file).st_nlink > 0
 
 
 def _names(holder: Holder) -> tuple[bytes, bytes]:
@@ -186,7 +196,7 @@ def _forget_old(directory: Path) -> None:
     """Delete books that nobody has written to for a month."""
     oldest = time.time() - KEPT
     with contextlib.suppress(OSError):
-        for path in directory.glob(f"*{SUFFIX}"):
+        for path in directory.glob(f"*{SUFFIX}*"):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()

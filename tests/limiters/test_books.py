@@ -2,10 +2,15 @@ import asyncio
 import fcntl
 import functools
 import os
+import resource
+import stat
 import subprocess
 import sys
 import textwrap
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -217,6 +222,57 @@ class TestFileBook(BookContract):
             with pytest.raises(BookAwayError, match="lock"):
                 await book.raise_to(Spent())
         assert (await book.raise_to(Spent(tokens=1))).spent.tokens == 1
+
+    @in_loop
+    async def test_a_full_disk_leaves_the_old_one(self):
+        book = await self.begin(*(Holder(name=f"holder {n}", session="1") for n in range(100)))
+        before = await book.raise_to(Spent(tokens=7))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # A whole page can be written, and a part of the next, as when a kill falls between two.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+        try:
+            with pytest.raises(LLMStateError, match="make room on its disk"):
+                await book.raise_to(Spent(tokens=8))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert await self.book().raise_to(Spent()) == before
+
+    @in_loop
+    async def test_one_that_was_killed_while_it_wrote_leaves_the_old_one(self, monkeypatch):
+        book = self.book()
+        before = await book.raise_to(Spent(tokens=7))
+
+        class KilledError(BaseException):
+            pass
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", Mock(side_effect=KilledError))
+            with pytest.raises(KilledError):
+                await book.raise_to(Spent(tokens=8))
+        assert await self.book().raise_to(Spent()) == before
+        assert (await self.book().raise_to(Spent(tokens=9))).spent.tokens == 9
+        assert list(self.path.parent.iterdir()) == [self.path]
+
+    @in_loop
+    async def test_what_another_has_written_between_opening_and_locking_counts(self, monkeypatch):
+        book = self.book()
+        lock = fcntl.flock
+
+        def late(file, how):
+            monkeypatch.setattr(fcntl, "flock", lock)
+            with ThreadPoolExecutor() as another:
+                another.submit(asyncio.run, self.make().raise_to(Spent(tokens=7))).result()
+            lock(file, how)
+
+        monkeypatch.setattr(fcntl, "flock", late)
+        assert (await book.raise_to(Spent())).spent.tokens == 7
+
+    @in_loop
+    async def test_keeps_the_rights_that_somebody_gave_it(self):
+        book = self.book()
+        self.path.chmod(0o664)
+        await book.raise_to(Spent(tokens=1))
+        assert stat.S_IMODE(self.path.stat().st_mode) == 0o664
 
     @in_loop
     async def test_others_work_on_while_its_lock_is_waited_for(self):
