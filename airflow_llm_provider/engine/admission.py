@@ -45,7 +45,8 @@ class Admission:
     """Lets requests out one by one.
 
     The gates are asked last, when the request could go out at this moment: a breaker that opened while a request
-    waited for capacity, or for the budget's book, still holds it back, and then both are given back.
+    waited for capacity, or for the budget's book, still holds it back, and then both are given back. So does a pause that
+    began while it waited for the book.
 
     :param gates: asked after those of the route.
     :param budget: asked before the gates, since its answer may take a while.
@@ -155,7 +156,7 @@ class Admission:
         try:
             held = None
             if await self._await_capacity(lane, request, reservation, too_small) and lane.lost is None:
-                held = await self._pass_budget(lane, sent, too_small)
+                held = await self._pass_budget(lane, sent, reservation, too_small)
         except BaseException:
             await lane.limiter.cancel(reservation)
             raise
@@ -187,7 +188,9 @@ class Admission:
             wait = await lane.limiter.recheck(reservation)
         return True
 
-    async def _pass_budget(self, lane: Lane, request: Request, too_small: Collection[Lane]) -> float | None:
+    async def _pass_budget(
+        self, lane: Lane, request: Request, reservation: Reservation, too_small: Collection[Lane]
+    ) -> float | None:
         """Do as :meth:`_pass_gates`, within the budget."""
         budget = self._budget
         if budget is None:
@@ -197,7 +200,7 @@ class Admission:
             return self._held_for_all(lane, passage, too_small)
         held = None
         try:
-            if lane.lost is None:
+            if not await lane.limiter.recheck(reservation) and lane.lost is None:
                 held = self._pass_gates(lane, request, too_small)
             return held
         finally:

@@ -11,6 +11,7 @@ from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerG
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Reply, Request
 from airflow_llm_provider.engine.config import EngineConfig
+from airflow_llm_provider.engine.limiter import Unlimited
 from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.engine.runner import Engine
@@ -73,14 +74,14 @@ class Outage(Endpoint):
         return self.drop() if self.begin <= self.clock.monotonic() < self.end else self.accept()
 
 
-def run(endpoint, rows, *, limits=None, gates=(), budget=None, concurrency=CONCURRENCY):
+def run(endpoint, rows, *, limits=None, gates=(), budget=None, limiter=None, concurrency=CONCURRENCY):
     clock, outcomes = endpoint.clock, []
     engine = Engine(
         endpoint.client,
         lambda reply: Judgement(status=RowStatus.SUCCESS, answer=reply.text),
         config=EngineConfig(concurrency=concurrency),
         clock=clock,
-        limiter=AccountLimiter(limits=limits, clock=clock),
+        limiter=limiter or AccountLimiter(limits=limits, clock=clock),
         gates=gates,
         budget=budget,
     )
@@ -175,3 +176,28 @@ class TestBudget:
         assert gate.balance.spent.tokens == 30 * len(outcomes)
         assert 900 <= gate.balance.spent.tokens <= 1000
         assert {outcome.status for outcome in outcomes} == {RowStatus.SUCCESS}
+
+    @pytest.mark.parametrize("make", [AccountLimiter, Unlimited])
+    def test_a_pause_that_begins_while_the_book_is_waited_for_holds_back(self, clock, make):
+        limiter, sent_at = make(clock=clock), []
+
+        class SlowBook(MemoryBook):
+            async def state(self, holder, statement, *, limit):
+                if not sent_at and clock.monotonic() < 1.0:
+                    await limiter.pause(30.0)
+                    await clock.sleep(1.0)
+                return await super().state(holder, statement, limit=limit)
+
+        endpoint = Endpoint(clock)
+
+        def respond(call):
+            sent_at.append(clock.monotonic())
+            return endpoint.accept()
+
+        endpoint.client = ScriptedClient(respond, clock=clock)
+        gate = BudgetGate(BudgetConfig(max_tokens_total=1000), SlowBook(), clock=clock)
+        outcomes, error = run(endpoint, 3, budget=gate, limiter=limiter, concurrency=3)
+        assert error is None
+        assert len(outcomes) == 3
+        assert min(sent_at) >= 30.0
+        assert gate.balance.spent.tokens == 90
