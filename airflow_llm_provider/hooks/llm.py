@@ -25,6 +25,9 @@ _CONN_TYPES = frozenset({"llm", "openai"})
 _DEFAULT_LIMITER_URL = "file://"
 #: Parts of header names whose values are secrets.
 _SECRET_HEADERS = ("authorization", "cookie", "key", "secret", "token")
+#: Stands for the key that the SDK wants also for a server that asks for none; it is not sent. The SDK itself leaves it out
+#: only where each single request says so.
+_NO_KEY = "none"
 
 
 class LLMHook(BaseHook):
@@ -156,12 +159,13 @@ class LLMHook(BaseHook):
         # What is not given is left out by name, so that the environment has no say over the connection.
         headers: dict[str, Any] = {name: value or Omit() for name, value in own.items()}
         headers.update(endpoint.headers)
-        # The SDK wants a key also for a server that asks for none.
         return OpenAI(
             base_url=endpoint.base_url,
-            api_key=endpoint.api_key or "none",
+            api_key=endpoint.api_key or _NO_KEY,
             default_headers=headers,
-            http_client=DefaultHttpxClient(verify=ssl_context()),
+            http_client=DefaultHttpxClient(
+                verify=ssl_context(), event_hooks={"request": [] if endpoint.api_key else [_leave_out_no_key]}
+            ),
         )
 
     def test_connection(self) -> tuple[bool, str]:
@@ -180,6 +184,11 @@ class LLMHook(BaseHook):
         if endpoint.project:
             headers["OpenAI-Project"] = endpoint.project
         return probe(endpoint.base_url, headers)
+
+
+def _leave_out_no_key(request: Any) -> None:
+    if request.headers.get("Authorization") == f"Bearer {_NO_KEY}":
+        del request.headers["Authorization"]
 
 
 def _mask_secrets(endpoint: Endpoint) -> None:

@@ -9,11 +9,11 @@ from airflow_llm_provider.clients.tls import ssl_context
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.llm import LLMHook
+from airflow_llm_provider.testing.scripted_server import ScriptedServer
+from airflow_llm_provider.testing.server.endpoint import EndpointOptions
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionMessageParam
-
-    from airflow_llm_provider.testing.scripted_server import ScriptedServer
 
 KEY = "sk-very-secret-0123456789"
 
@@ -95,17 +95,32 @@ class TestClient:
         with LLMHook().get_conn() as client:
             answer = client.chat.completions.create(model="m", messages=messages)
         assert answer.choices[0].message.content == "echo: hi"
-        assert client.api_key == (key or "none")
+        assert scripted_server.requests[0].authorized is bool(key)
         sent = scripted_server.requests[0].headers
         assert (sent["x-team"], sent["openai-project"]) == ("search", "proj-1")
         assert "openai-organization" not in sent
         assert "of-the-environment" not in sent.values()
 
+    def test_that_of_the_sdk_takes_a_key_from_a_header_or_later(self, connections: Connections) -> None:
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+        with ScriptedServer(options=EndpointOptions(api_key=KEY)) as server:
+            connections.add(
+                "header", host=server.base_url, extra={"headers": {"authorization": f"Bearer {KEY}"}}
+            )
+            connections.add("nothing", host=server.base_url)
+            with LLMHook("header").get_conn() as client:
+                client.chat.completions.create(model="m", messages=messages)
+            with LLMHook("nothing").get_conn() as client:
+                client.with_options(api_key=KEY).chat.completions.create(model="m", messages=messages)
+            assert [request.authorized for request in server.requests] == [True, True]
+
     def test_that_of_the_sdk_trusts_whom_tasks_trust(
         self, connections: Connections, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         trusted: list[object] = []
-        monkeypatch.setattr("openai.DefaultHttpxClient", lambda *, verify: trusted.append(verify))
+        monkeypatch.setattr(
+            "openai.DefaultHttpxClient", lambda *, verify, event_hooks: trusted.append(verify)
+        )
         connections.add(password=KEY)
         LLMHook().get_conn()
         assert trusted == [ssl_context()]
