@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,6 +74,34 @@ class TestTaskSummary:
         ]
         assert "ValueError" in task_summary(context({}, exception=ValueError("confidential")))
         assert "confidential" not in task_summary(context({}, exception=ValueError("confidential")))
+
+    @pytest.mark.parametrize(
+        "due", [datetime(2026, 2, 5, 6, 0, 0, 123, tzinfo=UTC), "2026-02-05T06:00:00.000123Z"]
+    )
+    def test_of_a_late_run_where_the_callback_knows_of_no_task(self, due: Any) -> None:
+        run = {"dag_id": "tickets", "dag_run_id": "scheduled__1", "state": "running"}
+        told = task_summary({"dag_run": run, "deadline": {"id": "d", "deadline_time": due}})
+        assert told.splitlines() == [
+            "tickets · scheduled__1",
+            "late: the run was to end by 2026-02-05T06:00:00+00:00, and is running",
+        ]
+
+    def test_of_a_dag_that_timed_out_where_the_callback_knows_of_no_task(self) -> None:
+        dag: Any = SimpleNamespace(dag_id="tickets")
+        told = task_summary({"dag": dag, "run_id": "scheduled__1", "reason": "timed_out"})
+        assert told.splitlines() == ["tickets · scheduled__1", "the run: timed_out"]
+
+    def test_of_a_dag_claims_nothing_of_the_tasks_that_it_is_not_told_of(self) -> None:
+        assert task_summary(context({}, map_index=-1, reason="task_failure")).splitlines() == [
+            "tickets · label.complete · scheduled__1 · try 2",
+            "the run: task_failure",
+        ]
+
+    @pytest.mark.parametrize(
+        "nonsense", [{}, {"dag_run": {}, "deadline": {}}, {"deadline": {"deadline_time": "soon"}}]
+    )
+    def test_never_raises_whatever_it_is_given(self, nonsense: Any) -> None:
+        assert task_summary(nonsense).startswith("None · None")
 
     @pytest.mark.parametrize("xcom", [{"schema_version": 99}, "text"])
     def test_never_raises(self, xcom: Any) -> None:
