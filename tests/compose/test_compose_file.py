@@ -15,6 +15,7 @@ from airflow_llm_provider.local.home import POOL, pools
 from tests.compose.compose_file import COMPOSE_FILE, ComposeFile, interpolate
 
 ROOT = COMPOSE_FILE.parent
+IMAGE = "airflow-llm-provider:local"
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", "worker")
 
 
@@ -122,9 +123,8 @@ class TestSecrets:
             for variable, value in service.get("environment", {}).items()
             if suspicious.search(variable) and not harmless.fullmatch(str(value))
         }
-        assert found.keys() <= {
-            (name, "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS") for name in raw["services"]
-        }
+        named = ("AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS", "CONNECTION_CHECK_MAX_COUNT")
+        assert {variable for _, variable in found} <= set(named)
 
     def test_urls_name_no_password(self) -> None:
         for url in re.findall(r"\w+://[^\s]+@", COMPOSE_FILE.read_text(encoding="utf-8")):
@@ -158,7 +158,8 @@ class TestSettings:
         assert int(environment["AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT"]) < 300
 
     def test_are_the_same_for_every_airflow_service(self, file: ComposeFile) -> None:
-        environments = [file.services[name].environment for name in AIRFLOW]
+        environments = [dict(file.services[name].environment) for name in AIRFLOW]
+        assert environments[AIRFLOW.index("worker")].pop("DUMB_INIT_SETSID") == "0"
         assert all(environment == environments[0] for environment in environments)
         assert (
             environments[0].items()
@@ -173,6 +174,25 @@ class TestSettings:
 
 
 class TestImage:
+    def test_is_built_once_for_all_and_never_looked_for_elsewhere(self, file: ComposeFile) -> None:
+        """Compose builds side by side, and a second build of a name that the first has just made fails."""
+        ours = {name: each.raw for name, each in file.services.items() if each.raw["image"] == IMAGE}
+        assert set(ours) == {*AIRFLOW, "secrets", "init"}
+        assert [name for name, raw in ours.items() if "build" in raw] == ["secrets"]
+        assert {raw["pull_policy"] for raw in ours.values()} == {"never"}
+
+    def test_does_not_look_for_a_database_before_there_is_one(self, file: ComposeFile) -> None:
+        """Its entry point does, before every command, unless it is told not to."""
+        waiting = [
+            name
+            for name, service in file.services.items()
+            if service.raw["image"] == IMAGE and service.environment.get("CONNECTION_CHECK_MAX_COUNT") != "0"
+        ]
+        assert all(
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_CMD" in file.services[name].environment for name in waiting
+        )
+        assert set(waiting) == {*AIRFLOW, "init"}
+
     def test_copies_only_what_is_there_and_sent(self) -> None:
         text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
         sent = {
@@ -193,7 +213,7 @@ class TestImage:
         mounted = {
             target
             for service in file.services.values()
-            if service.raw.get("build")
+            if service.raw["image"] == IMAGE
             for source, target in service.volumes
             if not source.startswith(".")
         }
