@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator
 
     from airflow_llm_provider.dataset.layout import Layout
     from airflow_llm_provider.dataset.shards import ShardKeys
@@ -42,7 +41,9 @@ OWN_COLUMNS: tuple[pa.Field, ...] = (
 _METADATA_KEY = b"airflow_llm_provider"
 _BATCH_ROWS = 4096
 #: Rows that are encoded at once between two answers: few, since whoever has its answer meanwhile waits.
-STEP_ROWS = 256
+STEP_ROWS = 64
+#: What is asked of an outcome that is encoded: whether it is an answer, and what failed.
+_ENDING = ("status", "code", "finish_reason", "attempts")
 
 
 def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
@@ -58,16 +59,18 @@ def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
 class ShardResults:
     """The results of a shard, encoded while its rows still end, so that little is left to do when the last one has.
 
-    :param outcomes: one per row, in row order; ``None``: not yet. Whoever fills it in calls :meth:`advance`.
+    :param outcomes: one per row, in row order; ``None``: not yet. Whoever fills it in calls :meth:`advance`, after which
+        an outcome may be one that says only how the row ended: a shard's answers are in memory once, not twice.
     """
 
-    def __init__(self, *, spec: CompletionSpec, keys: ShardKeys, outcomes: Sequence[Outcome | None]) -> None:
+    def __init__(self, *, spec: CompletionSpec, keys: ShardKeys, outcomes: list[Outcome | None]) -> None:
         self._spec = spec
         self._keys = keys
         self._outcomes = outcomes
         self._columns = OutputColumns(spec)
         self._schema = results_schema(self._columns, spec)
         self._batches: list[pa.RecordBatch] = []
+        self._endings: dict[Hashable, Outcome] = {}
         #: Rows that are encoded, and rows from the first on that have ended: both only grow.
         self._encoded = self._ended = 0
         self._late = False
@@ -86,7 +89,16 @@ class ShardResults:
         except Exception:  # noqa: BLE001 -- raised again by write(), which comes when every answer is kept
             self._late = True
         else:
+            self._outcomes[self._encoded : end] = [
+                None if outcome is None else self._ending(outcome)
+                for outcome in self._outcomes[self._encoded : end]
+            ]
             self._encoded = end
+
+    def _ending(self, outcome: Outcome) -> Outcome:
+        """Return one outcome for all rows that ended alike, without words and costs."""
+        ending = {name: getattr(outcome, name) for name in _ENDING}
+        return self._endings.setdefault(tuple(ending.values()), Outcome(index=-1, **ending))
 
     def write(self, layout: Layout, shard_id: str) -> str:
         """Write how every row ended, and return the file's URI.
@@ -106,6 +118,7 @@ class ShardResults:
                 writer.write(batch)
             for start in range(self._encoded, count, _BATCH_ROWS):
                 writer.write(self._encode(start, min(start + _BATCH_ROWS, count)))
+        self._batches = []
         return layout.uri(name)
 
     def _encode(self, start: int, end: int) -> pa.RecordBatch:
@@ -191,11 +204,10 @@ def read_results_file(layout: Layout, shard_id: str) -> pa.Table | None:
     if data is None:
         return None
     with layout.storage.reading(name):
-        return _with_later_columns(
-            pq.read_table(
-                io.BytesIO(data), pre_buffer=False, use_threads=False, page_checksum_verification=True
-            )
-        )
+        # In pieces: at once, a column of texts takes three times its size while it is decoded.
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
+        batches = file.iter_batches(_BATCH_ROWS, use_threads=False)
+        return _with_later_columns(pa.Table.from_batches(batches, file.schema_arrow))
 
 
 def _with_later_columns(table: pa.Table) -> pa.Table:

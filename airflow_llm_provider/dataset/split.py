@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 from airflow_llm_provider.dataset.draft import Draft
 
 #: Rows that are read, rendered and counted at a time.
-BATCH_ROWS = 4096
+BATCH_ROWS = 2048
 
 
 def draft_split(

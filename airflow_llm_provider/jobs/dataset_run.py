@@ -154,7 +154,7 @@ def run_dataset(
         limits=limits,
         pricer=pricer,
     )
-    series = ShardSeries(
+    states = ShardSeries(
         result.references,
         accounts=[account],
         options=options,
@@ -165,10 +165,10 @@ def run_dataset(
         clock=clock,
         rng=rng,
         log=log,
-    )
+    ).run()
     return merge(
         str(result.plan_uri),
-        states=[state.to_json() for state in series.run()],
+        states=[state.to_json() for state in states],
         destination=destination,
         failure_threshold=failure_threshold,
         keep_days=keep_days,
