@@ -7,6 +7,7 @@ happens once in a process (``cold_seconds``): imports, loading vocabulary and pr
 from __future__ import annotations
 
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.testing.scripted_server import EndpointOptions
@@ -26,8 +27,9 @@ def ours(*, rows: int, base_url: str) -> dict[str, Any]:
     """Run the job once, in this process."""
     cold_seconds = tickets.warm_up(rows)
     before = child.peak_rss_mb()
-    with child.effort() as taken:
-        summary = tickets.run(rows, base_url=base_url, api_key="none", concurrency=CONCURRENCY)
+    # To remove the output again is no part of the job.
+    with TemporaryDirectory(prefix="engine-") as folder, child.effort() as taken:
+        summary = tickets.run(rows, folder=folder, base_url=base_url, api_key="none", concurrency=CONCURRENCY)
     return {
         "seconds": taken.seconds,
         "cpu_us_per_row": taken.cpu_seconds / rows * 1e6,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
-def package_versions() -> dict[str, str]:
+@cache
+def package_versions() -> Mapping[str, str]:
     """Return the versions of the packages that make a plan what it is."""
     versions = {}
     for package in ("airflow-llm-provider", "pyarrow", "tiktoken"):
@@ -13,4 +20,4 @@ def package_versions() -> dict[str, str]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return versions
+    return MappingProxyType(versions)

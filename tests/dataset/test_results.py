@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.columns import OutputColumns
 from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.record import Record
+from airflow_llm_provider.dataset.record import Record, is_answered
 from airflow_llm_provider.dataset.results import (
     STEP_ROWS,
     ShardResults,
@@ -177,6 +177,28 @@ class TestResults:
         table = read_results_file(layout, SHARD)
         ShardResults(spec=TEXT, keys=keys(len(whole)), outcomes=whole).write(layout, SHARD)
         assert table.equals(read_results_file(layout, SHARD))
+
+    def test_what_is_encoded_is_not_kept_a_second_time(self, bench):
+        outcomes = [
+            paid(index=index, text=f"words {index}", answer=f"words {index}") for index in range(STEP_ROWS)
+        ]
+        outcomes[3] = paid(
+            status=RowStatus.CONTENT_FILTER, finish_reason="content_filter", code="filtered", index=3
+        )
+        whole, late = list(outcomes), paid(status=RowStatus.ERROR, code="http_500", attempts=5)
+        outcomes.append(late)
+        results = ShardResults(spec=TEXT, keys=keys(len(outcomes)), outcomes=outcomes)
+        results.advance()
+        assert {outcome.text for outcome in outcomes[:-1]} == {None}
+        assert len({id(outcome) for outcome in outcomes[:-1]}) == 2
+        assert outcomes[-1] is late
+        for kept, outcome in zip(outcomes, whole, strict=False):
+            assert (kept.status, kept.code, kept.attempts) == (outcome.status, outcome.code, outcome.attempts)
+            assert is_answered(kept) == is_answered(outcome)
+        results.write(bench.layout, SHARD)
+        assert read_results_file(bench.layout, SHARD).column("answer").to_pylist()[:3] == [
+            f"words {index}" for index in range(3)
+        ]
 
     def test_what_cannot_be_encoded_is_said_when_every_answer_is_kept(self, bench):
         outcomes = [paid(usage=Usage(prompt_tokens=1 << 70, completion_tokens=1))] * STEP_ROWS
