@@ -13,6 +13,8 @@ from uuid import uuid4
 
 from airflow_llm_provider.dataset.journal_line import read_line, write_line
 from airflow_llm_provider.dataset.journal_sink import AppendedFile, GatheredParts, Sink
+from airflow_llm_provider.dataset.record import cost_of
+from airflow_llm_provider.engine.book import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,11 +29,13 @@ class JournalContent:
     """What the journal of a shard holds.
 
     :param records: every whole record, file by file.
+    :param spent: what the answers of each writer have cost, by its name.
     :param corrupt: lines that were torn or damaged.
     :param files: names of the files that were read.
     """
 
     records: list[Record]
+    spent: dict[str, Spent]
     corrupt: int
     files: tuple[str, ...]
 
@@ -42,16 +46,25 @@ def read_journal(layout: Layout, shard_id: str) -> JournalContent:
     :raises LLMStateError: when the storage cannot be read.
     """
     records: list[Record] = []
+    spent: dict[str, Spent] = {}
     corrupt = 0
     files = [name for name in layout.storage.files(layout.journal(shard_id)) if name.endswith(".jsonl")]
     for name in files:
+        begun = len(records)
         for line in (layout.storage.read_bytes(name) or b"").split(b"\n"):
             record = read_line(line) if line else None
             if record is not None:
                 records.append(record)
             elif line:
                 corrupt += 1
-    return JournalContent(records=records, corrupt=corrupt, files=tuple(files))
+        writer = _writer(name)
+        spent[writer] = spent.get(writer, Spent()) + cost_of(records[begun:])
+    return JournalContent(records=records, spent=spent, corrupt=corrupt, files=tuple(files))
+
+
+def _writer(file: str) -> str:
+    """Return the name of the writer of a journal file, or of a part of one."""
+    return file.rsplit("/", 1)[-1].removesuffix(".jsonl").partition("-")[0]
 
 
 def remove_journal(layout: Layout, shard_id: str, files: Sequence[str]) -> None:
@@ -80,12 +93,14 @@ class JournalWriter:
         sync_seconds: float = 1.0,
         part_seconds: float = 1.0,
     ) -> None:
-        folder = f"{layout.journal(shard_id)}/{uuid4().hex}"
+        #: Tells this writer's records from those of others.
+        self.name = uuid4().hex
+        begin = f"{layout.journal(shard_id)}/{self.name}"
         self._sink: Sink
         if layout.storage.local:
-            self._sink = AppendedFile(layout, f"{folder}.jsonl", monotonic, sync_seconds)
+            self._sink = AppendedFile(layout, f"{begin}.jsonl", monotonic, sync_seconds)
         else:
-            self._sink = GatheredParts(layout, folder, part_seconds)
+            self._sink = GatheredParts(layout, begin, part_seconds)
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.engine.book import Spent
 from airflow_llm_provider.engine.status import PAID_STATUSES, RowStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_llm_provider.engine.call import Outcome
 
 
@@ -38,3 +41,12 @@ def is_answered(outcome: Outcome) -> bool:
     if outcome.status is RowStatus.CONTENT_FILTER:
         return outcome.finish_reason is not None
     return outcome.status in PAID_STATUSES
+
+
+def cost_of(records: Iterable[Record]) -> Spent:
+    """Add up what answers have cost; unknown prices count as nothing."""
+    tokens, cost = 0, 0.0
+    for record in records:
+        tokens += record.outcome.usage.total_tokens
+        cost += record.outcome.cost_usd or 0.0
+    return Spent(tokens=tokens, cost_usd=cost)

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.journal import read_journal
+from airflow_llm_provider.dataset.journal import JournalContent, read_journal
 from airflow_llm_provider.dataset.layout import JOURNALS, RESULTS, Layout
 from airflow_llm_provider.dataset.record import Record, is_answered
 from airflow_llm_provider.dataset.results import read_results_file, records_of
@@ -31,12 +31,12 @@ class KnownAnswers:
 
     :param answers: by fingerprint and occurrence. Only the text is kept: judge it again.
     :param warnings: what was damaged, for the log.
-    :param journal_files: files of the shard's own journal that were read; to be removed when the results are written.
+    :param journal: the shard's own; its files are to be removed when the results are written.
     """
 
     answers: dict[Key, Record]
     warnings: list[str]
-    journal_files: tuple[str, ...]
+    journal: JournalContent
 
 
 def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAnswers:
@@ -53,7 +53,7 @@ def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAn
         if fingerprint is not None
     }
     warnings: list[str] = []
-    own, files = _stored(layout, entry.shard_id, {fingerprint for fingerprint, _ in wanted}, warnings)
+    own, journal = _stored(layout, entry.shard_id, {fingerprint for fingerprint, _ in wanted}, warnings)
     answers: dict[Key, Record] = {}
     for record in own:
         if record.key in wanted:
@@ -61,7 +61,7 @@ def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAn
     missing = wanted - answers.keys()
     if missing and entry.donors:
         answers.update(_from_donors(layout, entry.donors, missing, answers.values(), warnings))
-    return KnownAnswers(answers=answers, warnings=warnings, journal_files=files)
+    return KnownAnswers(answers=answers, warnings=warnings, journal=journal)
 
 
 def forget_answers(layout: Layout) -> None:
@@ -72,8 +72,8 @@ def forget_answers(layout: Layout) -> None:
 
 def _stored(
     layout: Layout, shard_id: str, fingerprints: set[bytes], warnings: list[str]
-) -> tuple[list[Record], tuple[str, ...]]:
-    """Return a shard's paid answers, finished ones first, and the journal files that were read."""
+) -> tuple[list[Record], JournalContent]:
+    """Return a shard's paid answers, finished ones first, and its journal."""
     records: list[Record] = []
     try:
         table = read_results_file(layout, shard_id)
@@ -91,7 +91,7 @@ def _stored(
     kept = [
         record for record in records if record.fingerprint in fingerprints and is_answered(record.outcome)
     ]
-    return kept, journal.files
+    return kept, journal
 
 
 def _from_donors(

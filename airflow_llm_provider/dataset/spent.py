@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.journal import read_journal
 from airflow_llm_provider.dataset.layout import JOURNALS, RESULTS
+from airflow_llm_provider.dataset.record import cost_of
 from airflow_llm_provider.dataset.results import read_results_file, records_of
 from airflow_llm_provider.dataset.storage import BrokenFileError
 from airflow_llm_provider.engine.book import Spent
@@ -26,19 +27,18 @@ def spent_on(layout: Layout, plan: Plan) -> Spent:
     """
     finished = set(layout.storage.files(RESULTS))
     begun = {name.rsplit("/", 1)[-1] for name in layout.storage.folders(JOURNALS)}
-    tokens, cost = 0, 0.0
+    spent = Spent()
     for entry in plan.shards:
         shard_id = entry.shard_id
-        records = _records(
-            layout,
-            shard_id,
-            finished=layout.results(shard_id) in finished,
-            begun=shard_id in begun,
+        spent += cost_of(
+            _records(
+                layout,
+                shard_id,
+                finished=layout.results(shard_id) in finished,
+                begun=shard_id in begun,
+            )
         )
-        for record in records:
-            tokens += record.outcome.usage.total_tokens
-            cost += record.outcome.cost_usd or 0.0
-    return Spent(tokens=tokens, cost_usd=cost)
+    return spent
 
 
 def _records(layout: Layout, shard_id: str, *, finished: bool, begun: bool) -> Iterator[Record]:

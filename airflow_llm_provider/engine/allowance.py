@@ -25,13 +25,15 @@ from airflow_llm_provider.engine.book import (
 from airflow_llm_provider.errors import LLMError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_llm_provider.engine.book import AccountBook
     from airflow_llm_provider.engine.clock import Clock
 
 #: Most that a block may be, as a share of the whole budget and of what is left of it. The second makes blocks shrink
 #: towards the end, and leaves something to the other processes.
 _SHARE, _SHARE_OF_REST = 0.01, 1 / 16
-#: Seconds after which the book hears what was spent: the most that is forgotten when the process is killed.
+#: Seconds after which the book hears what was spent: when the process is killed, the rest counts with its holder's next try.
 _TELL_AFTER = 0.1
 #: Seconds between attempts at a book that is away.
 BOOK_RETRY = 1.0
@@ -70,9 +72,12 @@ class Allowance:
         """What the whole run has spent, as :attr:`balance` says."""
         return self._heard.spent + self._untold
 
-    async def open(self) -> Balance:
-        """Begin: whatever a former try of the holder had reserved comes free. Return the run's sums."""
-        self._heard = await self._book.open(self._holder)
+    async def open(self, paid: Mapping[str, Spent]) -> Balance:
+        """Begin: whatever a former try of the holder had reserved comes free. Return the run's sums.
+
+        :param paid: what the answers of former tries have cost, by session.
+        """
+        self._heard = await self._book.open(self._holder, paid)
         return self._heard
 
     async def raise_to(self, known: Spent) -> None:

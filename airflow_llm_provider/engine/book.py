@@ -122,8 +122,12 @@ class AccountBook(Protocol):
     A book that cannot be read raises: unknown is never "nothing spent".
     """
 
-    async def open(self, holder: Holder) -> Balance:
-        """Begin a session, forget what was reserved in former ones, which nobody is left to settle; return the sums."""
+    async def open(self, holder: Holder, paid: Mapping[str, Spent]) -> Balance:
+        """Begin a session, forget what was reserved in former ones, which nobody is left to settle; return the sums.
+
+        :param paid: what the answers have cost that former sessions have kept, by session. The last of them may have died
+            before it told of all: then the rest is counted now.
+        """
         ...
 
     async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
@@ -163,8 +167,11 @@ class Page(Generic[Name, Session]):
         reserved = sum((entry.reserved for entry in self.entries.values()), Spent())
         return Balance(spent=self.spent, reserved=reserved)
 
-    def open(self, name: Name, session: Session) -> None:
+    def open(self, name: Name, session: Session, paid: Mapping[Session, Spent]) -> None:
         """Begin a session."""
+        former = self.entries.get(name)
+        if former is not None:
+            self.spent += at_least(paid.get(former.session, Spent()), former.told) - former.told
         self.entries[name] = Entry(session=session)
 
     def state(self, name: Name, session: Session, statement: Statement, *, limit: Spent) -> bool | None:
@@ -187,9 +194,9 @@ class MemoryBook:
     def __init__(self) -> None:
         self._page: Page[str, str] = Page()
 
-    async def open(self, holder: Holder) -> Balance:
+    async def open(self, holder: Holder, paid: Mapping[str, Spent]) -> Balance:
         """Begin a session."""
-        self._page.open(holder.name, holder.session)
+        self._page.open(holder.name, holder.session, paid)
         return self._page.balance
 
     async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:

@@ -25,7 +25,7 @@ from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_llm_provider.engine.book import AccountBook
     from airflow_llm_provider.engine.call import Request
@@ -136,14 +136,15 @@ class BudgetGate:
         """Whether a cheaper model is to be used from now on, if there is one."""
         return self._used_up or self._config.share(self._allowance.spent) >= self._config.fallback_share
 
-    async def open(self, known: Callable[[], Spent]) -> None:
+    async def open(self, known: Callable[[], Spent], paid: Mapping[str, Spent] | None = None) -> None:
         """Begin a try: what a former one of the same holder has reserved comes free.
 
         :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
             at first, and when it was lost.
+        :param paid: what the answers of the holder's former tries have cost, by session.
         :raises BookAwayError: when the book cannot be asked.
         """
-        if await self._allowance.open() == Balance():
+        if await self._allowance.open(paid or {}) == Balance():
             await self._allowance.raise_to(known())
 
     async def aclose(self, *, patience: float = _BOOK_PATIENCE) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
-from airflow_llm_provider.engine.book import Holder
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.config import EngineConfig
@@ -20,9 +19,9 @@ from airflow_llm_provider.errors import LLMError, LLMInputError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from airflow_llm_provider.engine.book import Spent
+    from airflow_llm_provider.engine.book import Holder, Spent
     from airflow_llm_provider.engine.call import Judge
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Observer
@@ -114,7 +113,14 @@ class EngineSetup:
 
     @contextlib.asynccontextmanager
     async def budget(
-        self, run: str, *, holder: str, known: Callable[[], Spent], shared: bool, observer: Observer
+        self,
+        run: str,
+        *,
+        holder: Holder,
+        known: Callable[[], Spent],
+        paid: Mapping[str, Spent],
+        shared: bool,
+        observer: Observer,
     ) -> AsyncIterator[BudgetGate | None]:
         """Open what keeps the run within its budget; ``None``: it has none.
 
@@ -123,6 +129,7 @@ class EngineSetup:
             process that has died, comes free.
         :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
             at first, and when it was lost.
+        :param paid: what the answers of the holder's former tries have cost, by session.
         :param shared: whether other tasks spend as well, so that what they hold back may come free.
         """
         options = self.options
@@ -134,11 +141,11 @@ class EngineSetup:
             self.accounts.book(run),
             clock=self.clock,
             price=self._dearest,
-            holder=Holder(name=holder, session=f"{self.rng.getrandbits(64):016x}"),
+            holder=holder,
             patience=options.timeout if shared else 0.0,
             on_share=lambda share: observer.on_event(BudgetUsed(share=share)),
         )
-        await gate.open(known)
+        await gate.open(known, paid)
         try:
             yield gate
         except BaseException:

@@ -13,11 +13,10 @@ from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
 from airflow_llm_provider.dataset.layout import Layout
 from airflow_llm_provider.dataset.plan import read_plan
 from airflow_llm_provider.dataset.results import ShardResults
-from airflow_llm_provider.dataset.spent import spent_on
 from airflow_llm_provider.dataset.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.events import Observers
-from airflow_llm_provider.errors import LLMError, LLMRetryableError
+from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import loop_factory_for, run_blocking
 from airflow_llm_provider.jobs.claim import Claimant, ClaimedShard, claim_shard
@@ -30,15 +29,14 @@ from airflow_llm_provider.jobs.options import CompleteOptions
 from airflow_llm_provider.jobs.progress import ProgressLog
 from airflow_llm_provider.jobs.questions import Questions
 from airflow_llm_provider.jobs.settled import SettledRows, settle
+from airflow_llm_provider.jobs.shard_budget import ShardBudget
 from airflow_llm_provider.jobs.shard_state import shard_state
 from airflow_llm_provider.jobs.threshold import all_ended, check_shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from airflow_llm_provider.dataset.plan import Plan
-    from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.call import Judge, ModelClient
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.engine.limiter import Limiter
@@ -211,7 +209,7 @@ class ShardRun:
                 )
                 questions = Questions(plan.spec, claimed.shard, outcomes, itertools.chain(*alike.values()))
                 observer = progress if self._observer is None else Observers(progress, self._observer)
-                async with self._budget(claimed, observer) as budget:
+                async with self._budget(claimed, journal, observer).open() as budget:
                     engine = self._setup(plan).engine(
                         judge,
                         gates=(LeaseGate(claimed.lease),),
@@ -221,15 +219,15 @@ class ShardRun:
                         watch_rejections=not settled.reused,
                     )
                     await self._converse(engine, questions, keeper, progress)
-            elif claimed.known.journal_files:
-                await self._free_budget(claimed, self._progress(settled))
+            elif claimed.known.journal.files:
+                await self._budget(claimed, journal, self._progress(settled)).settle()
             finished = all_ended(outcomes, self._stop_reason)
             check_shard(finished, asked=settled.pending, threshold=self._options.failure_threshold)
             claimed.lease.check()
             self._files = (results.write(layout, shard_id),)
             # Only now: whatever fails before, the journal has every answer.
             journal.discard()
-        remove_journal(layout, shard_id, (*claimed.known.journal_files, *journal.files))
+        remove_journal(layout, shard_id, (*claimed.known.journal.files, *journal.files))
 
     def _alike(self, plan: Plan) -> bool:
         return wants_one_answer(plan.spec, self._options.deduplicate)
@@ -244,25 +242,9 @@ class ShardRun:
             log=self._log,
         )
 
-    def _budget(
-        self, claimed: ClaimedShard, observer: Observer
-    ) -> AbstractAsyncContextManager[BudgetGate | None]:
-        layout, plan = claimed.layout, claimed.plan
-        return self._setup(plan).budget(
-            # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
-            f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
-            holder=self._reference.shard_id,
-            known=lambda: spent_on(layout, plan),
-            shared=len(plan.shards) > 1,
-            observer=observer,
-        )
-
-    async def _free_budget(self, claimed: ClaimedShard, observer: Observer) -> None:
-        """Let go of what a try has reserved that died after its last answer: nobody else would."""
-        # With every answer there, a book that is away is no reason to fail.
-        with suppress(LLMRetryableError):
-            async with self._budget(claimed, observer):
-                pass
+    def _budget(self, claimed: ClaimedShard, journal: JournalWriter, observer: Observer) -> ShardBudget:
+        setup = self._setup(claimed.plan)
+        return ShardBudget(setup, claimed, self._reference.shard_id, journal=journal, observer=observer)
 
     def _setup(self, plan: Plan) -> EngineSetup:
         return EngineSetup(

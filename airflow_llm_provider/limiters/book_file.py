@@ -25,7 +25,7 @@ from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.file import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from airflow_llm_provider.engine.book import Holder, Statement
@@ -59,9 +59,10 @@ class FileBook:
         os.close(self._descriptor())
         _forget_old(path.parent)
 
-    async def open(self, holder: Holder) -> Balance:
+    async def open(self, holder: Holder, paid: Mapping[str, Spent]) -> Balance:
         """Begin a session."""
-        return (await self._change(lambda page: page.open(*_names(holder))))[1]
+        sessions = {_digest(session): spent for session, spent in paid.items()}
+        return (await self._change(lambda page: page.open(*_names(holder), sessions)))[1]
 
     async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
         """Take in a statement."""

@@ -11,7 +11,7 @@ from airflow_llm_provider.limiters.book_file import KEPT
 from airflow_llm_provider.limiters.redis_connection import RedisConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from airflow_llm_provider.engine.book import Holder, Statement
 
@@ -46,10 +46,16 @@ local function result(done)
   return { done, unpack(now) }
 end
 """
-#: ARGV: holder, session.
+#: ARGV: holder, session, then of each former session its name, and tokens and dollars of the answers that it has kept.
 _OPEN = """
 local holder, session = ARGV[2], ARGV[3]
-local _, _, _, own_tokens, own_cost = entry_of(holder)
+local former, told_tokens, told_cost, own_tokens, own_cost = entry_of(holder)
+for i = 4, #ARGV, 3 do
+  if ARGV[i] == former then
+    tokens = tokens + math.max(0, tonumber(ARGV[i + 1]) - told_tokens)
+    cost = cost + math.max(0, tonumber(ARGV[i + 2]) - told_cost)
+  end
+end
 held_tokens, held_cost = held_tokens - own_tokens, held_cost - own_cost
 enter(holder, session, 0, 0, 0, 0)
 return result(1)
@@ -96,9 +102,10 @@ class RedisBook:
             self._redis.script(_BEGIN + step) for step in (_OPEN, _STATE, _RAISE)
         )
 
-    async def open(self, holder: Holder) -> Balance:
+    async def open(self, holder: Holder, paid: Mapping[str, Spent]) -> Balance:
         """Begin a session."""
-        return (await self._call(self._open, _name(holder), holder.session))[1]
+        sessions = [part for session, spent in paid.items() for part in (session, *map(repr, spent))]
+        return (await self._call(self._open, _name(holder), holder.session, *sessions))[1]
 
     async def state(self, holder: Holder, statement: Statement, *, limit: Spent) -> tuple[bool, Balance]:
         """Take in a statement."""

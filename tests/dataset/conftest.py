@@ -149,7 +149,7 @@ class Workbench:
                     twins.setdefault(fingerprint, outcome)
                 outcomes.append(outcome)
         ShardResults(spec=self.spec, keys=keys, outcomes=outcomes).write(self.layout, entry.shard_id)
-        remove_journal(self.layout, entry.shard_id, (*known.journal_files, *journal.files))
+        remove_journal(self.layout, entry.shard_id, (*known.journal.files, *journal.files))
         return outcomes
 
     def kill(self, entry: ShardEntry, *, after: int) -> None:

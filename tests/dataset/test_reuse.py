@@ -191,7 +191,7 @@ class TestReuse:
     def test_I4_torn_journal_lines_are_reported(self, bench, numbers):
         plan = bench.split(numbers(range(5)))
         bench.kill(plan.shards[0], after=4)
-        (name,) = known(bench, plan.shards[0]).journal_files
+        (name,) = known(bench, plan.shards[0]).journal.files
         data = bench.layout.storage.read_bytes(name)
         bench.layout.storage.write_bytes(name, data[:-10])
         found = known(bench, plan.shards[0])

@@ -115,13 +115,13 @@ class TestKilledTask:
             with pytest.raises(KeyboardInterrupt):
                 small.shard_run(first, **budget).run()
         [book] = (tmp_path / "limits").glob("*.book")
-        assert asyncio.run(FileBook(book).open(Holder(name="reader"))).reserved.tokens > 0
+        assert asyncio.run(FileBook(book).open(Holder(name="reader"), {})).reserved.tokens > 0
         small.requests()
 
         assert small.shard_run(first, **budget).run().rows_by_status == {"success": 20}
 
         assert small.requests() == 0
-        assert asyncio.run(FileBook(book).open(Holder(name="reader"))).reserved.tokens == 0
+        assert asyncio.run(FileBook(book).open(Holder(name="reader"), {})).reserved.tokens == 0
 
 
 class TestMoney:

