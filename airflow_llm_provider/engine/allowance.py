@@ -8,7 +8,6 @@ and nobody holds what others lack. What was spent is told in the background, soo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from airflow_llm_provider.engine.book import (
 from airflow_llm_provider.errors import LLMError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_llm_provider.engine.book import AccountBook
     from airflow_llm_provider.engine.clock import Clock
@@ -70,7 +69,12 @@ class Allowance:
     @property
     def spent(self) -> Spent:
         """What the whole run has spent, as :attr:`balance` says."""
-        return self._heard.spent + self._untold
+        return self._heard.spent + self.untold
+
+    @property
+    def untold(self) -> Spent:
+        """What was spent here, and the book has not heard of."""
+        return self._spent - self._told
 
     async def open(self, paid: Mapping[str, Spent]) -> Balance:
         """Begin: whatever a former try of the holder had reserved comes free. Return the run's sums.
@@ -102,9 +106,10 @@ class Allowance:
         self._spent += spent
         self._wake_teller()
 
-    async def aclose(self, *, patience: float = 0.0) -> None:
+    async def aclose(self, known: Callable[[], Spent], *, patience: float = 0.0) -> None:
         """Tell everything, and give back what is left.
 
+        :param known: what the run's stored answers have cost; asked for when the book does not know the session any more.
         :param patience: seconds for which a book that is away is waited for.
         :raises BookAwayError: when it stays away: the holder's next try frees what stays reserved.
         """
@@ -116,9 +121,7 @@ class Allowance:
         last = Statement(spent=self._spent, last=True)
         while True:
             try:
-                # When only the answer to an earlier attempt was lost, the session is over already.
-                with contextlib.suppress(SessionLostError):
-                    await self._book.state(self._holder, last, limit=self._limit)
+                await self._end(last, known)
             except BookAwayError:
                 if self._clock.monotonic() >= until:
                     raise
@@ -126,19 +129,24 @@ class Allowance:
             else:
                 return
 
-    @property
-    def _untold(self) -> Spent:
-        return self._spent - self._told
+    async def _end(self, last: Statement, known: Callable[[], Spent]) -> None:
+        try:
+            await self._book.state(self._holder, last, limit=self._limit)
+        except SessionLostError:
+            # When the book was lost, whoever opened it anew did not know the answers that have come since. When only the
+            # answer to an earlier attempt was lost, it knows all of them.
+            await self.raise_to(known())
+        self._told = self._spent
 
     @property
     def _left(self) -> Spent:
         """What is reserved for nothing in particular."""
-        return self._held - self._untold - self._in_flight
+        return self._held - self.untold - self._in_flight
 
     def _take(self, cost: Spent) -> bool:
         # Nothing goes out while the book does not hear of it: that is forgotten when this process dies, and a book that
         # does not know the session has promised the block to others.
-        if self._away or exceeds(self._in_flight + self._untold + cost, self._held):
+        if self._away or exceeds(self._in_flight + self.untold + cost, self._held):
             return False
         self._in_flight += cost
         return True
@@ -166,11 +174,11 @@ class Allowance:
 
     def _give_back(self) -> None:
         """Keep only what requests in flight may take; the book hears of it with the next statement."""
-        self._held = self._in_flight + self._untold
+        self._held = self._in_flight + self.untold
 
     async def _state(self, more: Spent) -> bool:
         # A request that cost more than was reserved for it takes from the others', which stay reserved nevertheless.
-        spent, kept = self._spent, at_least(self._held - self._untold, self._in_flight)
+        spent, kept = self._spent, at_least(self._held - self.untold, self._in_flight)
         statement = Statement(spent=spent, kept=kept, wanted=kept + more)
         try:
             fits, self._heard = await self._book.state(self._holder, statement, limit=self._limit)
@@ -210,7 +218,7 @@ class Allowance:
                 await self._ask(None)
             except LLMError:
                 return  # the next request meets it too
-            if self._untold == Spent() and self._left.tokens <= 0:
+            if self.untold == Spent() and self._left.tokens <= 0:
                 return
 
 

@@ -119,6 +119,7 @@ class BudgetGate:
             cost_usd=math.inf if config.max_cost_usd is None else config.max_cost_usd,
         )
         self._allowance = Allowance(book, limit=self._limit, holder=holder or Holder(), clock=clock)
+        self._known: Callable[[], Spent] = Spent
         self._reserved: dict[int, Spent] = {}
         self._told = 0.0
         self._used_up = False
@@ -140,19 +141,25 @@ class BudgetGate:
         """Begin a try: what a former one of the same holder has reserved comes free.
 
         :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
-            at first, and when it was lost.
+            at first, and when it was lost, also at the end of the try.
         :param paid: what the answers of the holder's former tries have cost, by session.
         :raises BookAwayError: when the book cannot be asked.
         """
+        self._known = known
         if await self._allowance.open(paid or {}) == Balance():
             await self._allowance.raise_to(known())
 
+    @property
+    def untold(self) -> Spent:
+        """What was spent here, and the book has not heard of: it stays reserved there."""
+        return self._allowance.untold
+
     async def aclose(self, *, patience: float = _BOOK_PATIENCE) -> None:
-        """End the try: what is left comes free.
+        """End the try: what is left comes free. A book that was lost since is made good by what is known.
 
         :raises BookAwayError: when the book cannot be asked for ``patience`` seconds.
         """
-        await self._allowance.aclose(patience=patience)
+        await self._allowance.aclose(self._known, patience=patience)
 
     async def admit(self, request: Request, *, now: float) -> Passage:
         """Reserve the most that the request can cost, wait for reservations to come free, or end the run."""

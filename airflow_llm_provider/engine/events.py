@@ -116,6 +116,18 @@ class BudgetUsed:
 
 
 @value
+class BudgetUntold:
+    """A try is over, but the account book of the run's budget has not heard of all that it spent: that stays reserved there.
+
+    :param tokens: of which the book has not heard.
+    :param cost_usd: the same in US dollars; 0 where money is not capped.
+    """
+
+    tokens: int
+    cost_usd: float
+
+
+@value
 class RowDone:
     """A row ended, and its outcome has been handed over."""
 
@@ -167,6 +179,7 @@ Event = (
     | BreakerChanged
     | AccountLost
     | BudgetUsed
+    | BudgetUntold
     | RowDone
     | BugFound
     | Stopping

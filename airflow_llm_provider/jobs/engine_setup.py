@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
+from airflow_llm_provider.engine.book import BookAwayError
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.config import EngineConfig
-from airflow_llm_provider.engine.events import BudgetUsed
+from airflow_llm_provider.engine.events import BudgetUntold, BudgetUsed
 from airflow_llm_provider.engine.limits.rate_limits import limits_for
 from airflow_llm_provider.engine.retry import RetryConfig
 from airflow_llm_provider.engine.route import Route
@@ -128,7 +129,7 @@ class EngineSetup:
         :param holder: in whose name is reserved. Nobody else may speak for it, since what is reserved in it so far, by a
             process that has died, comes free.
         :param known: what the run's stored answers have cost; asked for when the account book is empty, which is so
-            at first, and when it was lost.
+            at first, and when it was lost, also at the end.
         :param paid: what the answers of the holder's former tries have cost, by session.
         :param shared: whether other tasks spend as well, so that what they hold back may come free.
         """
@@ -153,7 +154,12 @@ class EngineSetup:
             with contextlib.suppress(LLMError):
                 await gate.aclose(patience=0.0)
             raise
-        await gate.aclose()
+        try:
+            await gate.aclose()
+        except BookAwayError:
+            # The answers are there, and what they have cost stays reserved: nobody can spend it again.
+            if gate.untold.tokens:
+                observer.on_event(BudgetUntold(tokens=gate.untold.tokens, cost_usd=gate.untold.cost_usd))
 
     def _models(self) -> tuple[str, ...]:
         fallback = self.options.fallback_model

@@ -9,6 +9,7 @@ from airflow_llm_provider.engine.events import (
     AccountLost,
     AttemptFinished,
     BreakerChanged,
+    BudgetUntold,
     BudgetUsed,
     BugFound,
     Event,
@@ -96,6 +97,13 @@ class ProgressLog:
             self._log.error("%s: goes on without account %s: %s", self._label, event.account, event.reason)
         elif isinstance(event, BudgetUsed):
             self._log.warning("%s: %.0f %% of the run's budget is used", self._label, 100 * event.share)
+        elif isinstance(event, BudgetUntold):
+            self._log.warning(
+                "%s: the account book of the run's budget cannot be reached: %s tokens that were spent last are not told "
+                "in it, and stay reserved",
+                self._label,
+                f"{event.tokens:,}",
+            )
         elif isinstance(event, Stopping):
             self._log.warning(
                 "%s: stopping (%s); answers in flight get %.0f s", self._label, event.reason, event.grace

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from airflow_llm_provider.dataset.journal import JournalWriter
+    from airflow_llm_provider.engine.book import Spent
     from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.jobs.claim import ClaimedShard
@@ -38,6 +39,7 @@ class ShardBudget:
     ) -> None:
         self._setup = setup
         self._claimed = claimed
+        self._journal = journal
         self._holder = Holder(name=shard_id, session=journal.name)
         self._observer = observer
 
@@ -48,11 +50,16 @@ class ShardBudget:
             # The plan's place, since several destinations may be asked for the same rows; its time, for starting over.
             f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
             holder=self._holder,
-            known=lambda: spent_on(layout, plan),
+            known=self._known,
             paid=self._claimed.known.journal.spent,
             shared=len(plan.shards) > 1,
             observer=self._observer,
         )
+
+    def _known(self) -> Spent:
+        # What came in a moment ago counts too.
+        self._journal.flush()
+        return spent_on(self._claimed.layout, self._claimed.plan)
 
     async def settle(self) -> None:
         """Tell for a try that died after its last answer what it has spent, and let go of the rest: nobody else would."""

@@ -172,6 +172,19 @@ class TestLostBook:
             await gate.admit(request(2), now=2)
 
     @in_loop
+    async def test_one_that_was_flushed_is_made_good_by_what_is_known_at_the_end(self):
+        gate = BudgetGate(BudgetConfig(max_tokens_total=5000), MemoryBook(), clock=ManualClock())
+        known = Spent()
+        await gate.open(lambda: known)
+        assert await passes(gate, 0)
+        gate._allowance._book = book = MemoryBook()
+        await book.raise_to(Spent(tokens=10))  # by another, who does not know the answer yet
+        gate.settle(request(0), answered(150), now=1)
+        known = Spent(tokens=160)
+        await gate.aclose()
+        assert await book.raise_to(Spent()) == Balance(spent=Spent(tokens=160))
+
+    @in_loop
     async def test_one_that_was_lost_between_two_tries_is_made_good_by_what_is_known(self):
         gate = BudgetGate(BudgetConfig(max_tokens_total=1500), MemoryBook(), clock=ManualClock())
         await gate.open(lambda: Spent(tokens=600))

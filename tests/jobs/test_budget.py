@@ -10,9 +10,9 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from airflow_llm_provider.dataset.results import ShardResults
-from airflow_llm_provider.engine.book import Holder
+from airflow_llm_provider.engine.book import BookAwayError, Holder, Spent
 from airflow_llm_provider.engine.budget import BudgetGate
-from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMTerminalError
+from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError, LLMTerminalError
 from airflow_llm_provider.jobs import SplitOptions
 from airflow_llm_provider.limiters.book_file import FileBook
 from airflow_llm_provider.spec import CompletionSpec
@@ -122,6 +122,52 @@ class TestKilledTask:
 
         assert small.requests() == 0
         assert asyncio.run(FileBook(book).open(Holder(name="reader"), {})).reserved.tokens == 0
+
+
+class TestBookThatIsAwayAtTheEnd:
+    @pytest.fixture
+    def away(self, small, monkeypatch):
+        """The account book does not answer after the last request has gone out."""
+        state = FileBook.state
+
+        async def state_while_there(self, *arguments, **more):
+            if len(small.calls) >= len(TEXTS):
+                raise BookAwayError("The account book cannot be reached")
+            return await state(self, *arguments, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FileBook, "state", state_while_there)
+            yield patch
+
+    def test_fails_no_shard_that_has_every_answer_and_what_it_could_not_tell_stays_reserved(
+        self, small, shared, away, caplog, tmp_path
+    ):
+        [reference] = small.split().references
+        state = small.shard_run(reference, **shared, max_tokens_total=10_000).run()
+        assert state.rows_by_status == {"success": 40}
+        [warning] = [line for line in caplog.messages if "cannot be reached" in line]
+        assert "15 tokens that were spent last are not told in it, and stay reserved" in warning
+        [book] = (tmp_path / "limits").glob("*.book")
+        balance = asyncio.run(FileBook(book).raise_to(Spent()))
+        assert balance.spent.tokens == 39 * 15
+        assert balance.total.tokens >= 40 * 15
+
+    def test_is_told_by_the_next_try_of_one_that_has_not(self, small, shared, away, tmp_path):
+        [reference] = small.split().references
+        budget = shared | {"max_tokens_total": 10_000}
+        with pytest.MonkeyPatch.context() as failing:
+            failing.setattr(
+                ShardResults, "write", Mock(side_effect=LLMRetryableError("disk", retry_after=1.0))
+            )
+            with pytest.raises(LLMRetryableError, match="disk"):
+                small.shard_run(reference, **budget).run()
+        away.undo()
+        small.requests()
+        assert small.shard_run(reference, **budget).run().rows_by_status == {"success": 40}
+        assert small.requests() == 0
+        [book] = (tmp_path / "limits").glob("*.book")
+        balance = asyncio.run(FileBook(book).raise_to(Spent()))
+        assert (balance.spent.tokens, balance.reserved.tokens) == (40 * 15, 0)
 
 
 class TestMoney:

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -148,6 +149,33 @@ class TestBudgetInRedis:
         assert isinstance(error, LLMBudgetError)
         assert 10 <= state.rows_by_status["success"] < 40
         assert 30 <= len(first.calls) + len(second.calls) <= 600 // 15
+
+    def test_I7_what_is_in_flight_when_the_book_is_lost_counts_when_it_has_come_in(self, job):
+        first, second, _ = self.prepare(job)
+        in_flight, counted_anew = threading.Event(), threading.Event()
+
+        def wait_in_flight(call):
+            if call.number == 3:
+                in_flight.set()
+                assert counted_anew.wait(60)
+            return "yes"
+
+        slow, quick = ScriptedClient(wait_in_flight), ScriptedClient(latency=0.02)
+        with ValkeyServer(save="") as server, ThreadPoolExecutor(1) as pool:
+            url = server.connection_url
+            waiting = pool.submit(self.complete, first, slow, url, 10_000)
+            assert in_flight.wait(60)
+            with redis.Redis.from_url(url) as client:
+                [book] = client.keys("airflow-llm-book:*")
+                client.delete(book)
+                state, error = self.complete(second, quick, url, 10_000)
+                counted_anew.set()
+                interrupted, lost = waiting.result()
+                told = int(client.hget(book, "tokens"))
+        assert (error, state.rows_by_status) == (None, {"success": 40})
+        assert "does not know this try any more" in str(lost)
+        assert interrupted.rows_by_status["success"] >= 1
+        assert told == 15 * (40 + interrupted.rows_by_status["success"])
 
 
 class TestLostRedis:
