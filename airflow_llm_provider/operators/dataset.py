@@ -17,6 +17,7 @@ from airflow_llm_provider.operators.complete import (
     quiet_chatty_loggers,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.handover import push_plan
 from airflow_llm_provider.operators.mapping import same_for_all
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
 from airflow_llm_provider.operators.outlets import emit_events
@@ -144,7 +145,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
             arguments = read_all(self._READERS, vars(self))
             claimant = claimant_of(context)
             result = self._split(arguments, claimant)
-            self._push_plan(context, result)
+            push_plan(self, context, result)
             if result.plan_uri is None:
                 raise AirflowSkipException("This was a dry run: nothing was written and nothing was sent")
             summary = self._complete_and_merge(context, arguments, result, claimant)

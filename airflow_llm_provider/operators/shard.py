@@ -39,6 +39,7 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.handover import push_plan
 from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
@@ -56,10 +57,6 @@ if TYPE_CHECKING:
     from airflow_llm_provider.prices import Pricer
     from airflow_llm_provider.spec import CompletionSpec
 
-#: XCom key of the estimate: rows, shards, tokens and dollars, also after a dry run.
-ESTIMATE_KEY = "estimate"
-#: What stands under the plan's XCom key after a dry run: XCom cannot tell null from absent.
-NO_PLAN = ""
 #: Airflow's own default of ``core.max_map_length``.
 _MAX_MAP_LENGTH = "1024"
 _WOULD_FAIL = "A real run would fail: %s"
@@ -235,13 +232,8 @@ class ShardDatasetOperator(BaseOperator):
             arguments = read_all(self._READERS, vars(self))
             self._check_pools(context, dry_run=arguments["dry_run"])
             result = self._split(arguments, claimant_of(context))
-        self._push_plan(context, result)
+        push_plan(self, context, result)
         return [reference.to_json() for reference in result.references]
-
-    def _push_plan(self, context: Context, result: SplitResult) -> None:
-        if self.do_xcom_push:
-            context["ti"].xcom_push(ESTIMATE_KEY, result.estimate.to_json())
-            context["ti"].xcom_push(PLAN_KEY, result.plan_uri or NO_PLAN)
 
     def _check(self) -> None:
         check_spec(self.spec)

@@ -20,9 +20,10 @@ from airflow_llm_provider.operators.arguments import (
     read_all,
 )
 from airflow_llm_provider.operators.failures import no_hopeless_retries
+from airflow_llm_provider.operators.handover import ESTIMATE_KEY, NO_PLAN, push_plan
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
-from airflow_llm_provider.operators.shard import ESTIMATE_KEY, NO_PLAN, ShardDatasetOperator
+from airflow_llm_provider.operators.shard import ShardDatasetOperator
 from airflow_llm_provider.xcom import LISTING_KEY, PLAN_KEY, GroupReference
 
 if TYPE_CHECKING:
@@ -245,7 +246,5 @@ class PlanShardsOperator(BaseOperator):
                 claimant=claimant_of(context),
                 log=cast("logging.Logger", self.log),
             )
-        if self.do_xcom_push:
-            context["ti"].xcom_push(ESTIMATE_KEY, result.estimate.to_json())
-            context["ti"].xcom_push(PLAN_KEY, result.plan_uri or NO_PLAN)
+        push_plan(self, context, result)
         return [reference.to_json() for reference in result.references]
