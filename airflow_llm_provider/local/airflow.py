@@ -123,7 +123,7 @@ class LocalAirflow:
         :param args: for example `"backfill", "create"`.
         """
         # Not the `airflow` script: the interpreter in its first line cannot have a space in its path.
-        return [sys.executable, "-m", "airflow", *args]
+        return [sys.executable, "-m", "airflow_llm_provider.local.launch", *args]
 
     def start(self, *, timeout: float = 240.0) -> Self:
         """Start Airflow and wait until every component is healthy.
