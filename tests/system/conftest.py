@@ -58,6 +58,10 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
         "LLM_MODEL": "scripted",
         # Files that have not changed are not parsed again; a changed one does not wait for this.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
+        # Half of the calls that the API server gets would be heartbeats, of tasks of which one is cleared in all.
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
+        # The scheduler looks at every run of every scenario each time.
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([*bundles([dags_folder], 2), versions]),
     }
     with LocalAirflow(

@@ -15,6 +15,7 @@ from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import ScriptedServer
 from airflow_llm_provider.xcom import RunSummary, ShardState
+from tests.system.watch import POLL, WATCHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,8 +35,7 @@ API_KEY = "sk-planted-5b1f0c9d7e3a4f21"
 ROW_TEXT = "confidential-4e8d21"
 
 _SECONDS = 450.0
-#: All scenarios ask the same API server, which also serves the tasks: what asking costs it, they lack.
-_POLL = 2.0
+_ENDED = {"success", "failed"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,19 @@ class Run:
 
     def end(self) -> str:
         """Wait until the run has ended, and return how."""
-        return self.client.wait_for_run(self.dag_id, self.run_id, timeout=_SECONDS, poll=_POLL)
+        wait_until(
+            self.has_ended,
+            timeout=_SECONDS,
+            what=f"run {self.run_id!r} of {self.dag_id!r} has not ended",
+            explain=lambda: f": {self.states()}",
+            poll=POLL,
+        )
+        return self.state()
+
+    def has_ended(self) -> bool:
+        """Whether it has ended."""
+        watch = WATCHES[self.client.url]
+        return watch.may_have_ended(self.client, self.dag_id, self.run_id) and self.state() in _ENDED
 
     def state(self) -> str:
         """The run's state now."""
@@ -178,7 +190,7 @@ class Stage:
             if stats["answered"] == answered and stats["in_flight"] == in_flight:
                 return True
             # Also ends the waiting when Airflow goes before its time.
-            assert run.state() not in {"success", "failed"}, f"{self.name} has ended: {stats}"
+            assert not run.has_ended(), f"{self.name} has ended: {stats}"
             return False
 
         wait_until(
@@ -186,7 +198,7 @@ class Stage:
             timeout=_SECONDS,
             what=f"{self.name}: not {answered} requests answered and {in_flight} in flight",
             explain=lambda: f": {self.server.stats()}",
-            poll=_POLL,
+            poll=POLL,
         )
 
     def heal(self) -> list[RecordedRequest]:

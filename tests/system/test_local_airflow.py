@@ -49,10 +49,26 @@ with DAG("trivial", schedule=None, params={"broken": Param(-1, type="integer")})
     merge(part.output)
 """
 
+SINGLE = """
+from airflow.sdk import DAG, task
+
+with DAG("single", schedule=None, max_active_runs=16):
+    @task
+    def one():
+        return 1
+
+    one()
+"""
+
 
 @pytest.fixture(scope="module")
 def trivial(add_dag) -> str:
     return add_dag("trivial", TRIVIAL)
+
+
+@pytest.fixture(scope="module")
+def single(add_dag) -> str:
+    return add_dag("single", SINGLE)
 
 
 class TestRuns:
@@ -124,16 +140,16 @@ class TestObjects:
 
 class TestChangesAtOnce:
     def test_several_people_and_running_tasks_do_not_lock_each_other_out(
-        self, airflow: LocalAirflow, client: AirflowClient, trivial: str
+        self, airflow: LocalAirflow, client: AirflowClient, single: str
     ) -> None:
         def trigger_twice(_: int) -> list[str]:
             with airflow.client() as own:
-                return [own.trigger(trivial) for _ in range(2)]
+                return [own.trigger(single) for _ in range(2)]
 
         with ThreadPoolExecutor(3) as people:
             runs = [run for found in people.map(trigger_twice, range(3)) for run in found]
 
-        assert {client.wait_for_run(trivial, run, timeout=200) for run in runs} == {"success"}
+        assert {client.wait_for_run(single, run, timeout=200, poll=1.0) for run in runs} == {"success"}
 
 
 class TestProcesses:

@@ -27,8 +27,8 @@ pytestmark = SYSTEM
 
 DAG_ID = "nightly_tickets"
 #: Rows of each date of the backfill; each becomes a shard.
-ROWS = {date(2026, 2, 2): 1, date(2026, 2, 3): 3, date(2026, 2, 4): 2}
-FIRST, LAST = datetime(2026, 2, 2, tzinfo=UTC), datetime(2026, 2, 4, 12, tzinfo=UTC)
+ROWS = {date(2026, 2, 2): 1, date(2026, 2, 3): 2}
+FIRST, LAST = datetime(2026, 2, 2, tzinfo=UTC), datetime(2026, 2, 3, 12, tzinfo=UTC)
 DRY, DATED = date(2026, 3, 1), date(2026, 3, 2)
 
 States = dict[tuple[str, int], "str | None"]
@@ -107,7 +107,7 @@ class Nights:
                 end=LAST,
                 reprocess=reprocess,
                 params={"shard_tokens": 1},
-                max_active_runs=3,
+                max_active_runs=2,
             )
 
         once_unlocked(self.client, DAG_ID, create)
@@ -146,9 +146,9 @@ class Nights:
 
 
 def backfill_by_command_line(airflow: LocalAirflow) -> None:
-    """`airflow backfill create` over the three dates, of the DAG that is still paused."""
+    """`airflow backfill create` over both dates, of the DAG that is still paused."""
     words = ["--dag-id", DAG_ID, "--from-date", FIRST.isoformat(), "--to-date", LAST.isoformat()]
-    words += ["--dag-run-conf", '{"shard_tokens": 1}', "--max-active-runs", "3"]
+    words += ["--dag-run-conf", '{"shard_tokens": 1}', "--max-active-runs", "2"]
     command = airflow.command("backfill", "create", *words)
 
     def create() -> None:
@@ -271,7 +271,7 @@ class TestBackfill:
         assert facts.failed_only == {"success"}
 
     def test_A21_reprocessing_everything_asks_nothing(self, facts: Facts) -> None:
-        assert [of_day(facts.later_requests, day) for day in ROWS] == [[], [], []]
+        assert [of_day(facts.later_requests, day) for day in ROWS] == [[], []]
         for before, after in zip(facts.backfill, facts.second_backfill, strict=True):
             assert after.estimate["answered"] == after.estimate["requests"] == before.estimate["requests"]
             assert (after.day, after.states, after.output) == (before.day, before.states, before.output)

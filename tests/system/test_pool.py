@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = SYSTEM
 
-ROWS = rows(*range(12))
+ROWS = rows(*range(6))
 SLOTS = 4
 #: Long enough that a second shard starts while the first one waits.
 HOLD = Rule(times=SLOTS, delay=30)
