@@ -14,6 +14,7 @@ import pytest
 
 from airflow_llm_provider.plugins import pools
 from airflow_llm_provider.plugins.pools import LLMPoolsPlugin, answer
+from airflow_llm_provider.testing.dag_runs import AirflowProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,15 +113,15 @@ class TestMounted:
             "AIRFLOW_HOME": str(tmp_path),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
         }
-        for command in (["-m", "airflow", "db", "migrate"], ["-W", "ignore", "-c", _ASK]):
-            done = subprocess.run(
-                [sys.executable, *command],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=200,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
+        AirflowProcess._prepare(tmp_path / "airflow.db", environment, None)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _ASK],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
         told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ANSWER")]
         assert told == [["200", "4"], ["200", "None"], ["403", "untold"], ["403", "untold"]]

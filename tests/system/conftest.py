@@ -62,6 +62,8 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
         # The scheduler looks at every run of every scenario each time.
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
+        # Each beat is a write, for which SQLite keeps all others waiting.
+        "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "5",
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([*bundles([dags_folder], 2), versions]),
     }
     with LocalAirflow(
