@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_llm_provider import CompletionSpec
-from airflow_llm_provider.dataset.columns import OutputColumns
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.plan import Plan, SplitSettings
-from airflow_llm_provider.dataset.prepared import PreparedRows
-from airflow_llm_provider.dataset.results import results_schema
-from airflow_llm_provider.dataset.row_groups import RowGroupWriter
-from airflow_llm_provider.dataset.selection import Selection
-from airflow_llm_provider.dataset.source import open_source
-from airflow_llm_provider.dataset.split import draft_split
+from airflow_llm_provider.dataset.arrow.row_groups import RowGroupWriter
+from airflow_llm_provider.dataset.drafting.split import draft_split
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.outcomes.columns import OutputColumns
+from airflow_llm_provider.dataset.outcomes.results import results_schema
+from airflow_llm_provider.dataset.plans.plan import Plan, SplitSettings
+from airflow_llm_provider.dataset.plans.prepared import PreparedRows
+from airflow_llm_provider.dataset.sources.selection import Selection
+from airflow_llm_provider.dataset.sources.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 
 from airflow_llm_provider import jobs
-from airflow_llm_provider.dataset import tokens
-from airflow_llm_provider.dataset.vocabularies import load_encoding
+from airflow_llm_provider.dataset.counting import tokens
+from airflow_llm_provider.dataset.counting.vocabularies import load_encoding
 from airflow_llm_provider.prompt import PromptTemplate
 from benchmarks import child, texts, tickets
 from benchmarks.report import Report, options, rounded

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.dataset.output import read_results
+    from airflow_llm_provider.dataset.merging.output import read_results
 
 __all__ = ["read_results"]
 
@@ -14,4 +14,4 @@ __all__ = ["read_results"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.output"), name)
+    return getattr(import_module(f"{__name__}.merging.output"), name)

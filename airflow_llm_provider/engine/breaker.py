@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import FailureKind
+from airflow_llm_provider.engine.circuit_state import CircuitState
 from airflow_llm_provider.engine.gate import PASS, Passage
 from airflow_llm_provider.engine.verdict import Verdict
 from airflow_llm_provider.errors import LLMInputError, LLMRetryableError
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 _ANSWERED = frozenset({FailureKind.ROW, FailureKind.RATE_LIMITED})
 #: Seconds after which those who wait for a probe's verdict ask again.
 _PROBE_POLL = 0.1
-
-
-class CircuitState(StrEnum):
-    """State of a breaker."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from airflow_llm_provider.engine.value import value
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.engine.breaker import CircuitState
     from airflow_llm_provider.engine.call import FailureKind, Outcome, RateHint
+    from airflow_llm_provider.engine.circuit_state import CircuitState
     from airflow_llm_provider.engine.status import RowStatus
     from airflow_llm_provider.engine.usage import Usage
     from airflow_llm_provider.engine.verdict import Verdict

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.breaker import BreakerGate, CircuitState
+from airflow_llm_provider.engine.breaker import BreakerGate
+from airflow_llm_provider.engine.circuit_state import CircuitState
 from airflow_llm_provider.engine.cooldown import Cooldown
 from airflow_llm_provider.engine.events import BreakerChanged
 from airflow_llm_provider.engine.exchange import Exchanger

@@ -12,7 +12,7 @@ from airflow_llm_provider.hooks.compat import AirflowNotFoundException
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from airflow_llm_provider.dataset.urls import Resolver
+    from airflow_llm_provider.dataset.files.urls import Resolver
 
 #: Schemes of the machine's own files, where no connection applies.
 _LOCAL_SCHEMES = frozenset({"file", "local"})
@@ -30,7 +30,7 @@ def storage_resolver(conn_id: str | None = None) -> Resolver:
     def resolve(url: str) -> tuple[AbstractFileSystem, str]:
         from airflow.sdk.io import has_fs  # noqa: PLC0415 -- loads fsspec, which a DAG file need not pay for
 
-        from airflow_llm_provider.dataset import urls  # noqa: PLC0415 -- as above
+        from airflow_llm_provider.dataset.files import urls  # noqa: PLC0415 -- as above
 
         scheme, separator, rest = url.partition("://")
         if not separator or scheme in _LOCAL_SCHEMES:
@@ -74,7 +74,7 @@ def _refuse_connection(scheme: str, conn_id: str | None) -> None:
 
 def _resolve_without_airflow(url: str) -> tuple[AbstractFileSystem, str]:
     """Resolve what only fsspec knows: ``memory``, or ``s3`` with s3fs but without Airflow's provider."""
-    from airflow_llm_provider.dataset import urls  # noqa: PLC0415 -- as above
+    from airflow_llm_provider.dataset.files import urls  # noqa: PLC0415 -- as above
 
     try:
         return urls.resolve(url)

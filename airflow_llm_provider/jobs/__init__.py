@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import airflow_llm_provider.dataset.arrow_memory  # noqa: F401 -- before anything loads pyarrow
+import airflow_llm_provider.dataset.arrow.allocator  # noqa: F401 -- before anything loads pyarrow
 from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.dataset_run import run_dataset
 from airflow_llm_provider.jobs.estimate import Estimate, SplitResult

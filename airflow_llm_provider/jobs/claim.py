@@ -6,20 +6,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.checksum import check_content
-from airflow_llm_provider.dataset.lease import Lease
-from airflow_llm_provider.dataset.lease_record import Owner, Work
-from airflow_llm_provider.dataset.reuse import known_answers
-from airflow_llm_provider.dataset.shards import open_shard
+from airflow_llm_provider.dataset.leases.lease import Lease
+from airflow_llm_provider.dataset.leases.lease_record import Owner, Work
+from airflow_llm_provider.dataset.outcomes.reuse import known_answers
+from airflow_llm_provider.dataset.plans.content_check import check_content
+from airflow_llm_provider.dataset.plans.shards import open_shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_llm_provider.dataset.layout import Layout
-    from airflow_llm_provider.dataset.lease_terms import LeaseTerms
-    from airflow_llm_provider.dataset.plan import Plan
-    from airflow_llm_provider.dataset.reuse import KnownAnswers
-    from airflow_llm_provider.dataset.shards import ShardFile
+    from airflow_llm_provider.dataset.files.layout import Layout
+    from airflow_llm_provider.dataset.leases.lease_terms import LeaseTerms
+    from airflow_llm_provider.dataset.outcomes.reuse import KnownAnswers
+    from airflow_llm_provider.dataset.plans.plan import Plan
+    from airflow_llm_provider.dataset.plans.shards import ShardFile
     from airflow_llm_provider.xcom import ShardReference
 
 

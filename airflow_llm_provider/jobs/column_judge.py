@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.answers import AnswerJudge
-from airflow_llm_provider.dataset.columns import OutputColumns
-from airflow_llm_provider.dataset.json_schema import MisfitError
+from airflow_llm_provider.dataset.outcomes.columns import OutputColumns
+from airflow_llm_provider.dataset.outcomes.json_schema import MisfitError
 from airflow_llm_provider.engine.call import Judgement
 from airflow_llm_provider.engine.status import RowStatus
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.urls import public_uri
+from airflow_llm_provider.dataset.files.urls import public_uri
 from airflow_llm_provider.jobs.estimate import SplitResult
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
-    from airflow_llm_provider.dataset.layout import Layout
-    from airflow_llm_provider.dataset.lease import Lease
-    from airflow_llm_provider.dataset.plan import Plan
+    from airflow_llm_provider.dataset.files.layout import Layout
+    from airflow_llm_provider.dataset.leases.lease import Lease
+    from airflow_llm_provider.dataset.plans.plan import Plan
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.jobs.estimate import Estimate

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
-from airflow_llm_provider.dataset.lease_record import Owner
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.files.urls import Resolver, resolve
+from airflow_llm_provider.dataset.leases.lease_record import Owner
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.accounts import Account
 from airflow_llm_provider.jobs.claim import Claimant
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow.compute as pc
 
-    from airflow_llm_provider.dataset.memory import InMemory
+    from airflow_llm_provider.dataset.sources.memory import InMemory
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Observer

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.record import is_answered
+from airflow_llm_provider.dataset.outcomes.record import is_answered
 from airflow_llm_provider.engine.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_llm_provider.dataset.shards import ShardKeys
+    from airflow_llm_provider.dataset.plans.shards import ShardKeys
     from airflow_llm_provider.engine.call import Outcome
     from airflow_llm_provider.spec import CompletionSpec
 

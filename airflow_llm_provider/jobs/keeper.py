@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.record import Record
+from airflow_llm_provider.dataset.outcomes.record import Record
 from airflow_llm_provider.jobs.duplicates import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_llm_provider.dataset.journal import JournalWriter
-    from airflow_llm_provider.dataset.results import ShardResults
-    from airflow_llm_provider.dataset.shards import ShardKeys
+    from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
+    from airflow_llm_provider.dataset.outcomes.results import ShardResults
+    from airflow_llm_provider.dataset.plans.shards import ShardKeys
     from airflow_llm_provider.engine.call import Outcome
 
 

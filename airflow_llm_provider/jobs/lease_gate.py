@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_llm_provider.engine.gate import PASS, Passage
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.dataset.lease import Lease
+    from airflow_llm_provider.dataset.leases.lease import Lease
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.events import AttemptFinished
 

@@ -6,11 +6,11 @@ import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.cleaning import clean
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.merge import merge_shards
-from airflow_llm_provider.dataset.plan import read_plan
-from airflow_llm_provider.dataset.urls import Resolver, public_uri, resolve
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.files.urls import Resolver, public_uri, resolve
+from airflow_llm_provider.dataset.merging.cleaning import clean
+from airflow_llm_provider.dataset.merging.merge import merge_shards
+from airflow_llm_provider.dataset.plans.plan import read_plan
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
@@ -23,7 +23,7 @@ from airflow_llm_provider.xcom import RunSummary, ShardState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_llm_provider.dataset.plan import Plan
+    from airflow_llm_provider.dataset.plans.plan import Plan
 
 _log = logging.getLogger(__name__)
 #: URIs of files that cross XCom; the manifest has all.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from airflow_llm_provider.dataset.formats import ReadOptions
-from airflow_llm_provider.dataset.plan import SplitSettings
-from airflow_llm_provider.dataset.reading import Reading
-from airflow_llm_provider.dataset.selection import Rows
+from airflow_llm_provider.dataset.plans.plan import SplitSettings
+from airflow_llm_provider.dataset.sources.formats import ReadOptions
+from airflow_llm_provider.dataset.sources.reading import Reading
+from airflow_llm_provider.dataset.sources.selection import Rows
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.amounts import counted
 from airflow_llm_provider.jobs.engine_setup import check_price
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
 
-    from airflow_llm_provider.dataset.memory import InMemory, MemorySource
-    from airflow_llm_provider.dataset.selection import Selection
-    from airflow_llm_provider.dataset.source import Source
-    from airflow_llm_provider.dataset.urls import Resolver
+    from airflow_llm_provider.dataset.files.urls import Resolver
+    from airflow_llm_provider.dataset.sources.memory import InMemory, MemorySource
+    from airflow_llm_provider.dataset.sources.selection import Selection
+    from airflow_llm_provider.dataset.sources.source import Source
     from airflow_llm_provider.jobs.options import SplitOptions
     from airflow_llm_provider.prices import Pricer
     from airflow_llm_provider.spec import CompletionSpec
@@ -77,7 +77,7 @@ def open_table(
 
     :raises LLMInputError: bad table, prompt or setting.
     """
-    from airflow_llm_provider.dataset.memory import MemorySource  # noqa: PLC0415 -- loads pandas
+    from airflow_llm_provider.dataset.sources.memory import MemorySource  # noqa: PLC0415 -- loads pandas
 
     _check_given("destination", destination)
     preparation = RowPreparation(spec)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.type_names import check_types
+from airflow_llm_provider.dataset.arrow.type_names import check_types
 from airflow_llm_provider.engine.budget import BudgetConfig
 from airflow_llm_provider.errors import LLMInputError
 
@@ -49,7 +49,7 @@ class SplitOptions:
     :param encoding: text encoding of CSV and JSON lines; a byte-order mark wins over it.
     :param delimiter: column separator of CSV; ``None``: tab for ``.tsv``, else comma.
     :param types: types of columns of CSV files, where they are not text, such as ``{"score": "int64"}``; see
-        :data:`~airflow_llm_provider.dataset.type_names.TYPE_NAMES`.
+        :data:`~airflow_llm_provider.dataset.arrow.type_names.TYPE_NAMES`.
     :param sheet: sheet of Excel files; ``None``: the only one that is visible.
     :param limit: only the first rows that ``where`` takes, so many, for a trial; their answers are kept for the whole. ``None``: all rows.
     :param start_over: forget every stored answer of the destination first, and pay again.

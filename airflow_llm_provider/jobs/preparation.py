@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from airflow_llm_provider.answers import AnswerJudge
-from airflow_llm_provider.dataset.bundle_counter import BundleCounter
-from airflow_llm_provider.dataset.prepared import PreparedRows
-from airflow_llm_provider.dataset.rows import blank_rows, joined_texts, rows_of
-from airflow_llm_provider.dataset.shared_counter import SharedCounter
-from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
+from airflow_llm_provider.dataset.arrow.rows import blank_rows, joined_texts, rows_of
+from airflow_llm_provider.dataset.counting.bundle_counter import BundleCounter
+from airflow_llm_provider.dataset.counting.shared_counter import SharedCounter
+from airflow_llm_provider.dataset.counting.tokens import ChatTokens, token_counter
+from airflow_llm_provider.dataset.plans.prepared import PreparedRows
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.prompt import PromptFunction, RequestShape, RowRenderError, prompt_of
 

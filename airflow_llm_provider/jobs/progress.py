@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.breaker import CircuitState
+from airflow_llm_provider.engine.circuit_state import CircuitState
 from airflow_llm_provider.engine.events import (
     AccountLost,
     AttemptFinished,

@@ -12,7 +12,7 @@ from airflow_llm_provider.prompt import PromptTemplate, RequestShape, opening_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_llm_provider.dataset.shards import ShardFile
+    from airflow_llm_provider.dataset.plans.shards import ShardFile
     from airflow_llm_provider.spec import CompletionSpec
 
 

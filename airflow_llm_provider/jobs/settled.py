@@ -13,8 +13,8 @@ from airflow_llm_provider.jobs.duplicates import answer_alike
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_llm_provider.dataset.record import Record
-    from airflow_llm_provider.dataset.shards import ShardKeys
+    from airflow_llm_provider.dataset.outcomes.record import Record
+    from airflow_llm_provider.dataset.plans.shards import ShardKeys
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.spent import spent_on
+from airflow_llm_provider.dataset.outcomes.spent import spent_on
 from airflow_llm_provider.engine.book import Holder
 from airflow_llm_provider.errors import LLMRetryableError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from airflow_llm_provider.dataset.journal import JournalWriter
+    from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
     from airflow_llm_provider.engine.book import Spent
     from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.events import Observer

@@ -9,11 +9,11 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.plan import read_plan
-from airflow_llm_provider.dataset.results import ShardResults
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.files.urls import Resolver, resolve
+from airflow_llm_provider.dataset.outcomes.journal import JournalWriter, remove_journal
+from airflow_llm_provider.dataset.outcomes.results import ShardResults
+from airflow_llm_provider.dataset.plans.plan import read_plan
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.events import Observers
 from airflow_llm_provider.errors import LLMError
@@ -36,7 +36,7 @@ from airflow_llm_provider.jobs.threshold import all_ended, check_shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_llm_provider.dataset.plan import Plan
+    from airflow_llm_provider.dataset.plans.plan import Plan
     from airflow_llm_provider.engine.call import Judge, ModelClient
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.engine.limiter import Limiter

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.split import draft_split
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.drafting.split import draft_split
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.files.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.commit import commit
@@ -20,8 +20,8 @@ from airflow_llm_provider.jobs.split_by_file import split_by_file
 from airflow_llm_provider.prices import Pricer
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.dataset.memory import InMemory, MemorySource
-    from airflow_llm_provider.dataset.source import Source
+    from airflow_llm_provider.dataset.sources.memory import InMemory, MemorySource
+    from airflow_llm_provider.dataset.sources.source import Source
     from airflow_llm_provider.spec import CompletionSpec
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def split(
     under ``destination`` are not asked again, whatever shard they now lie in.
 
     :param source: file, folder or glob, any fsspec URL; or a table in memory, as
-        :class:`~airflow_llm_provider.dataset.memory.MemorySource` takes it.
+        :class:`~airflow_llm_provider.dataset.sources.memory.MemorySource` takes it.
     :param destination: folder of the output and of all state; any fsspec URL.
     :param resolver: from a URL to a filesystem.
     :param pricer: prices for the estimate.

@@ -6,18 +6,18 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.counted import forget_counted, read_counted, write_counted
-from airflow_llm_provider.dataset.file_groups import (
+from airflow_llm_provider.dataset.drafting.counted import forget_counted, read_counted, write_counted
+from airflow_llm_provider.dataset.drafting.file_groups import (
     Listing,
     group_files,
     read_listing,
     write_listing,
 )
-from airflow_llm_provider.dataset.join import Join
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.listing import find_files
-from airflow_llm_provider.dataset.split import check_split, draft_split
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.drafting.join import Join
+from airflow_llm_provider.dataset.drafting.split import check_split, draft_split
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.files.urls import Resolver, resolve
+from airflow_llm_provider.dataset.sources.listing import find_files
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted as amount
@@ -32,8 +32,8 @@ from airflow_llm_provider.xcom import GroupReference
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_llm_provider.dataset.counted import Counted
-    from airflow_llm_provider.dataset.memory import InMemory
+    from airflow_llm_provider.dataset.drafting.counted import Counted
+    from airflow_llm_provider.dataset.sources.memory import InMemory
     from airflow_llm_provider.jobs.options import SplitOptions
     from airflow_llm_provider.spec import CompletionSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.record import is_answered
+from airflow_llm_provider.dataset.outcomes.record import is_answered
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.errors import LLMFailureThresholdError, LLMRetryableError
 

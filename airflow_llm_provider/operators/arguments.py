@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from airflow_llm_provider.dataset.type_names import check_types
-from airflow_llm_provider.dataset.where.syntax import parse
+from airflow_llm_provider.dataset.arrow.type_names import check_types
+from airflow_llm_provider.dataset.sources.where.syntax import parse
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.prompt import prompt_of
 from airflow_llm_provider.spec import CompletionSpec

@@ -232,7 +232,7 @@ class CompleteShardOperator(BaseOperator):
 
     def _start(self, reference: ShardReference, claimant: Claimant) -> ShardRun:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
-        from airflow_llm_provider.dataset.layout import PLANS  # noqa: PLC0415 -- as above
+        from airflow_llm_provider.dataset.files.layout import PLANS  # noqa: PLC0415 -- as above
 
         quiet_chatty_loggers()
         arguments = read_all(self._READERS, vars(self))

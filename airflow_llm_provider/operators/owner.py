@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def claimant_of(context: Context) -> Claimant:
     """Return who a task works for."""
     # They load pyarrow, which a DAG file need not pay for.
-    from airflow_llm_provider.dataset.lease_record import Owner  # noqa: PLC0415
+    from airflow_llm_provider.dataset.leases.lease_record import Owner  # noqa: PLC0415
     from airflow_llm_provider.jobs.claim import Claimant  # noqa: PLC0415
 
     instance = context["ti"]

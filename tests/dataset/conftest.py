@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_llm_provider.dataset.journal import JournalWriter, remove_journal
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.merge import merge_shards
-from airflow_llm_provider.dataset.output import read_results
-from airflow_llm_provider.dataset.plan import Plan, ShardEntry, SplitSettings
-from airflow_llm_provider.dataset.prepared import PreparedRows
-from airflow_llm_provider.dataset.record import Record, is_answered
-from airflow_llm_provider.dataset.results import ShardResults
-from airflow_llm_provider.dataset.reuse import known_answers
-from airflow_llm_provider.dataset.shards import open_shard
-from airflow_llm_provider.dataset.split import draft_split
+from airflow_llm_provider.dataset.drafting.split import draft_split
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.merging.merge import merge_shards
+from airflow_llm_provider.dataset.merging.output import read_results
+from airflow_llm_provider.dataset.outcomes.journal import JournalWriter, remove_journal
+from airflow_llm_provider.dataset.outcomes.record import Record, is_answered
+from airflow_llm_provider.dataset.outcomes.results import ShardResults
+from airflow_llm_provider.dataset.outcomes.reuse import known_answers
+from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry, SplitSettings
+from airflow_llm_provider.dataset.plans.prepared import PreparedRows
+from airflow_llm_provider.dataset.plans.shards import open_shard
 from airflow_llm_provider.engine.call import Outcome
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage

@@ -24,7 +24,7 @@ from airflow_llm_provider import (
     errors,
     llm_map,
 )
-from airflow_llm_provider.dataset.columns import METADATA
+from airflow_llm_provider.dataset.outcomes.columns import METADATA
 from airflow_llm_provider.engine import events
 from airflow_llm_provider.engine.status import PAID_STATUSES, RowStatus
 from airflow_llm_provider.get_provider_info import get_provider_info

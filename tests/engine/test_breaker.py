@@ -5,8 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate, CircuitState
+from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.call import FailureKind, Request
+from airflow_llm_provider.engine.circuit_state import CircuitState
 from airflow_llm_provider.engine.events import AttemptFinished
 from airflow_llm_provider.engine.gate import PASS
 from airflow_llm_provider.engine.verdict import Verdict

@@ -4,8 +4,8 @@ import json
 import sys
 
 from airflow_llm_provider.clients.openai import OpenAIClient
-from airflow_llm_provider.dataset.lease_record import Owner
-from airflow_llm_provider.dataset.lease_terms import LeaseTerms
+from airflow_llm_provider.dataset.leases.lease_record import Owner
+from airflow_llm_provider.dataset.leases.lease_terms import LeaseTerms
 from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.jobs import Account, CompleteOptions, ShardRun
 from airflow_llm_provider.jobs.claim import Claimant

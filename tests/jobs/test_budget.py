@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from airflow_llm_provider.dataset.results import ShardResults
+from airflow_llm_provider.dataset.outcomes.results import ShardResults
 from airflow_llm_provider.engine.book import BookAwayError, Holder, Spent
 from airflow_llm_provider.engine.budget import BudgetGate
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError, LLMTerminalError

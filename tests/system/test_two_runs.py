@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.dataset.layout import Layout
-from airflow_llm_provider.dataset.lease_record import Owner, Record, Scope, Standing, Work
-from airflow_llm_provider.dataset.process import ProcessId
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.leases.lease_record import Owner, Record, Scope, Standing, Work
+from airflow_llm_provider.dataset.leases.process import ProcessId
 from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import Rule
 from tests.system.stage import SYSTEM, asked, echoes, rows

@@ -1,0 +1,1 @@
+"""What Arrow's tables and Parquet files need besides Arrow: schemas, rows, texts, sizes, hashes of content."""

@@ -1,0 +1,1 @@
+"""Tokens of texts, counted as the model's vendor does."""

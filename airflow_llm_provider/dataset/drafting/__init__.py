@@ -1,0 +1,1 @@
+"""From a source to a plan: counted, cut into shards, named by their content."""

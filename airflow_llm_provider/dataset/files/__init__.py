@@ -1,0 +1,1 @@
+"""Files on storage: any fsspec URL, where what lies, and whose a destination is."""

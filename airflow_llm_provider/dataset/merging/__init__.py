@@ -1,0 +1,1 @@
+"""From finished shards to the output, and what may be cleaned up afterwards."""

@@ -1,0 +1,1 @@
+"""A plan and its shards, as they lie on storage."""
