@@ -8,9 +8,9 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.dataset.lease import Lease
-from airflow_llm_provider.dataset.lease_record import Owner, Work
-from airflow_llm_provider.dataset.lease_terms import LeaseTerms
+from airflow_llm_provider.dataset.leases.lease import Lease
+from airflow_llm_provider.dataset.leases.lease_record import Owner, Work
+from airflow_llm_provider.dataset.leases.lease_terms import LeaseTerms
 from airflow_llm_provider.errors import LLMBusyError
 
 
