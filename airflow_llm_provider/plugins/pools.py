@@ -50,8 +50,10 @@ def _look(pool: str, instance: UUID) -> tuple[int, dict[str, Any]]:
     from airflow.utils.session import create_session  # noqa: PLC0415, TID251
     from sqlalchemy import select  # noqa: PLC0415
 
+    # A UUID in newer Airflow, and text in Airflow 3.1, which a UUID never equals.
+    known = TaskInstance.id.type.python_type(str(instance))
     with create_session() as session:
-        state = session.scalar(select(TaskInstance.state).where(TaskInstance.id == instance))
+        state = session.scalar(select(TaskInstance.state).where(TaskInstance.id == known))
         if state != "running":
             return _FORBIDDEN, {"error": "no such task is running"}
         slots = session.scalar(select(Pool.slots).where(Pool.pool == pool))

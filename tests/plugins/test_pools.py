@@ -75,21 +75,25 @@ class TestPlugin:
 
 
 _ASK = """
-import os, sqlite3, sys, uuid
-from importlib.metadata import version
+import os, sqlite3, uuid
 from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from sqlalchemy.dialects import sqlite
 
 from airflow.api_fastapi.app import init_plugins
+from airflow.models.taskinstance import TaskInstance
 
 database = Path(os.environ["AIRFLOW_HOME"], "airflow.db")
-running, finished = uuid.uuid4(), uuid.uuid4()
+# Made and written as this version of Airflow does it.
+ids = TaskInstance.__table__.c.id
+written = ids.type.dialect_impl(sqlite.dialect()).bind_processor(sqlite.dialect()) or str
+running, finished = ids.default.arg(None), ids.default.arg(None)
 with sqlite3.connect(database) as connection:
     columns = connection.execute("pragma table_info(task_instance)").fetchall()
     for instance, state in ((running, "running"), (finished, "success")):
-        values = {"id": instance.hex, "state": state, "run_id": state}
+        values = {"id": written(instance), "state": state, "run_id": state}
         for _, name, kind, needed, default, _ in columns:
             if needed and default is None and name not in values:
                 values[name] = 0 if "INT" in kind.upper() else "x"
