@@ -127,6 +127,8 @@ class AirflowProcess:
         settings = AirflowSettings(home=self._home, port=1, dag_folders=(folder,))
         env = airflow_environment(settings, new_secrets(), inherited=os.environ)
         env["AIRFLOW__LLM__LIMITER_URL"] = (self._home / "limits").as_uri()
+        # Airflow would go on with the DAG as it was half a minute ago, where the next test has another of the same name.
+        env["AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL"] = "0"
         with self._log_file.open("ab") as log:
             self._prepare(settings.database, env, log)
             self._process = subprocess.Popen(

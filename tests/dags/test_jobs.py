@@ -155,6 +155,21 @@ llm_map(
     assert run.summary().reused == 2
 
 
+def test_a_dag_that_was_changed_runs_as_it_is_now(run_llm_dag, tmp_path):
+    """Airflow 3.1 would go on for half a minute with the tasks of the test before."""
+    for name in ("first", "second"):
+        body = f"""
+@task
+def {name}():
+    return "{name}"
+
+{name}()
+"""
+        run = run_llm_dag(dag_file(tmp_path, body))
+        assert run.state == "success", run.log
+        assert run.xcoms[name, -1, "return_value"] == name
+
+
 def test_the_nightly_form_as_it_is_labels_the_last_day_that_was_over(run_llm_dag, llm_server, tmp_path):
     folder = tmp_path / "tickets" / "ds=2026-01-31"
     folder.mkdir(parents=True)
