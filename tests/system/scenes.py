@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 _SECONDS = 500.0
 _JOBS = Path(__file__).parent / "dags" / "dataset_jobs.py"
+_DATES = Path(__file__).parent / "dags" / "dates.py"
 _NIGHTLY = Path(__file__).parents[2] / "dags" / "nightly_tickets.py"
 _PARTITIONS = Path(__file__).parent / "dags" / "partitions.py"
 #: Whether this Airflow has runs of partitions.
 PARTITIONS = hasattr(sdk, "CronPartitionTimetable")
+#: Whether this Airflow calls the callback of a deadline where tasks run, and not in the triggerer only.
+SYNC_CALLBACKS = hasattr(sdk, "SyncCallback")
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +49,7 @@ def scenes(
     wanted: dict[Scene, None] = dict.fromkeys(
         item.cls.scene for item in request.session.items if hasattr(getattr(item, "cls", None), "scene")
     )
-    for file in (_JOBS, _NIGHTLY, *([_PARTITIONS] if PARTITIONS else [])):
+    for file in (_JOBS, _DATES, _NIGHTLY, *([_PARTITIONS] if PARTITIONS else [])):
         (dags_folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     for dag_id in ("strict", "patient", "careful", "crowded", "by_file", "poolless", "cramped"):
         client.wait_for_dag(dag_id)

@@ -25,6 +25,7 @@ class Facts:
     failed: str
     tasks: dict[tuple[str, int], TaskInstance]
     state: ShardState
+    notice: str
     traces: dict[str, str]
     requests: list[RecordedRequest]
     results: dict[str, bytes]
@@ -44,6 +45,7 @@ def one_of_five_shards_fails(stage: Stage) -> Facts:
     stage.server.script(Rule(contains=ROWS[5], status=500, body=refusal))
     run = stage.run("strict", rows_per_shard=2)
     failed, tasks, state = run.end(), run.tasks(), run.shard_state(2, failed=True)
+    notice = (stage.folder / "notice.txt").read_text(encoding="utf-8")
     traces, results = run.traces(), stage.results()
     requests = stage.heal()
 
@@ -54,6 +56,7 @@ def one_of_five_shards_fails(stage: Stage) -> Facts:
         failed=failed,
         tasks=tasks,
         state=state,
+        notice=notice,
         traces=traces,
         requests=requests,
         results=results,
@@ -93,6 +96,13 @@ class TestOneOfFiveShardsFails:
         assert sum(state.errors.values()) == 1
         assert state.message is not None
         assert "failure_threshold" in state.message
+
+    def test_its_callback_can_tell_what_failed_without_row_text_and_key(self, facts: Facts) -> None:
+        which, counts, errors, *_ = facts.notice.splitlines()
+        assert which == f"strict · ask.complete[2] · {facts.run.run_id} · try 1"
+        assert "failed; 1 success, 1 error; 2 requests, 0 answers reused" in counts
+        assert errors == "errors: 1 http_500"
+        assert leaks({"the notice": facts.notice}) == []
 
     def test_no_row_text_and_no_key_can_be_read_in_airflow(self, facts: Facts) -> None:
         assert {"XCom shard_state of ask.complete[2]", "log 1 of ask.complete[2]"} <= facts.traces.keys()

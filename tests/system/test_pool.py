@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import Rule
 from tests.system.stage import SYSTEM, asked, rows
 
@@ -52,6 +53,8 @@ class Refused:
     requests: int
     written: bool
     told_later: tuple[int, str]
+    run_id: str
+    notice: str
 
 
 def refused(stage: Stage, dag_id: str) -> Refused:
@@ -69,7 +72,20 @@ def refused(stage: Stage, dag_id: str) -> Refused:
         requests=len(stage.server.requests),
         written=stage.destination.exists(),
         told_later=(told.status_code, told.text),
+        run_id=run.run_id,
+        notice=notice_of(stage) if dag_id == "cramped" else "",
     )
+
+
+def notice_of(stage: Stage) -> str:
+    """Wait for the callback of the DAG, which the DAG processor runs after the run has ended."""
+    path = stage.folder / "notice.txt"
+    wait_until(
+        lambda: path.exists() and path.stat().st_size > 0,
+        timeout=120,
+        what="the callback of the DAG was not run",
+    )
+    return path.read_text(encoding="utf-8")
 
 
 def pool_is_missing(stage: Stage) -> Refused:
@@ -105,6 +121,12 @@ class TestPoolIsMissing(FailsAtOnce):
 
 class TestPoolIsTooSmall(FailsAtOnce):
     scene = staticmethod(pool_is_too_small)
+
+    def test_the_callback_of_the_dag_is_told_of_it(self, facts: Refused) -> None:
+        assert facts.notice.splitlines() == [
+            f"cramped · ask.split · {facts.run_id} · try 1",
+            "the run: task_failure",
+        ]
 
     def test_A15_the_split_says_so_and_what_to_do(self, facts: Refused) -> None:
         assert "pool 'four' has 4 slots, and one shard of ask.complete takes 5" in facts.log
