@@ -70,6 +70,10 @@ class Pricer:
         base_url: str | None = None,
         epoch: Callable[[], float] = time.time,
     ) -> None:
+        if overrides is not None and not isinstance(overrides, Mapping):
+            raise LLMInputError(
+                f"prices are a {type(overrides).__name__}: give a mapping from model names to prices"
+            )
         self._overrides = {model: _override(model, prices) for model, prices in (overrides or {}).items()}
         self._base_url = base_url or None
         self._epoch = epoch

@@ -29,6 +29,8 @@ _RESERVED_PARAMS = frozenset(
     }
 )
 #: JSON Schema names become part of the request; OpenAI allows these characters, at most 64.
+#: More than any model reads or writes, and few enough for every sum of them to be exact.
+_MOST_TOKENS = 1_000_000_000
 _SCHEMA_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -130,7 +132,7 @@ class CompletionSpec:
                 "use its own parameters (model, prompt, system, output_schema, max_output_tokens, temperature)"
             )
         try:
-            json.dumps(dict(self.request_params), allow_nan=False)
+            _check_json(dict(self.request_params))
         except (TypeError, ValueError) as error:
             raise LLMInputError(
                 f"CompletionSpec.request_params is not JSON ({error}): use plain JSON values"
@@ -189,8 +191,15 @@ def _is_number(value: object) -> bool:
 
 
 def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise LLMInputError(f"CompletionSpec.{name} is {value!r}: give a whole number of at least 1")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_TOKENS:
+        raise LLMInputError(
+            f"CompletionSpec.{name} is {value!r}: give a whole number of at least 1, at most {_MOST_TOKENS}"
+        )
+
+
+def _check_json(value: dict[str, Any]) -> None:
+    """Raise what ``json`` raises when a request could not hold the value: halves of surrogate pairs are no text."""
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
 
 
 def _as_json_schema(value: Any) -> dict[str, Any] | None:
@@ -205,7 +214,8 @@ def _as_json_schema(value: Any) -> dict[str, Any] | None:
             "a JSON Schema as a mapping, or None for plain text"
         )
     try:
-        schema: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+        _check_json(dict(value))
+        schema: dict[str, Any] = json.loads(json.dumps(dict(value)))
     except (TypeError, ValueError) as error:
         raise LLMInputError(
             f"CompletionSpec.output_schema is not JSON ({error}): use plain JSON values"

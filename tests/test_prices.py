@@ -131,6 +131,10 @@ class TestOverrides:
         with pytest.raises(LLMInputError, match="override for 'm'"):
             Pricer({"m": prices})
 
+    def test_prices_that_are_no_mapping_are_refused(self):
+        with pytest.raises(LLMInputError, match="prices are a str"):
+            Pricer("m")
+
     @given(USAGES, USAGES)
     def test_costs_add_up(self, one, two):
         pricer = Pricer(self.OWN)

@@ -70,7 +70,7 @@ class OpenAIClient:
         concurrency: int = 16,
         epoch: Callable[[], float] = time.time,
     ) -> None:
-        key = (api_key or "").strip()
+        key = _checked_key(api_key)
         if concurrency < 1:
             raise LLMInputError(f"concurrency is {concurrency}: give at least 1")
         url, login = _split_login(_checked_url(base_url or _OPENAI))
@@ -148,11 +148,22 @@ class OpenAIClient:
         return self._cap_name != used
 
 
+def _checked_key(key: str | None) -> str:
+    key = (key or "").strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise LLMInputError(
+            "the API key has a blank or a character that no HTTP header can carry: paste the key again"
+        )
+    return key
+
+
 def _checked_url(url: str) -> str:
     url = url.strip()
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(URL(url).host) and parts.port != 0
+        # urlsplit drops line breaks and tabs, and takes blanks for part of a host.
+        valid = url.isprintable() and " " not in parts.netloc
+        valid = valid and parts.scheme in ("http", "https") and bool(URL(url).host) and parts.port != 0
     except ValueError:
         valid = False
     if not valid:

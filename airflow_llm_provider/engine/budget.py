@@ -69,6 +69,10 @@ class BudgetConfig:
         tokens, cost = self.max_tokens_total, self.max_cost_usd
         if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
             raise LLMInputError(f"max_tokens_total is {tokens!r}: give a whole number of at least 1, or None")
+        if tokens is not None and tokens > _TOKENS_WITHOUT_END:
+            raise LLMInputError(
+                f"max_tokens_total is {tokens!r}: give at most {_TOKENS_WITHOUT_END}, or None for any number"
+            )
         if cost is not None and not (_is_number(cost) and cost > 0):
             raise LLMInputError(f"max_cost_usd is {cost!r}: give a number of US dollars above 0, or None")
         for name in ("warn_share", "fallback_share"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from os import fspath
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.clients.openai import OpenAIClient
@@ -12,7 +13,7 @@ from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.accounts import Account
 from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.jobs.merge import merge
-from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions
+from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions, check_keep_days
 from airflow_llm_provider.jobs.shard_series import ShardSeries
 from airflow_llm_provider.jobs.split import split
 from airflow_llm_provider.limiters import account_key
@@ -39,7 +40,7 @@ _SHARD_TOKENS = 2_000_000
 def run_dataset(
     spec: CompletionSpec,
     source: str | PathLike[str] | InMemory,
-    destination: str,
+    destination: str | PathLike[str],
     *,
     base_url: str | None = None,
     api_key: str | None = None,
@@ -119,6 +120,8 @@ def run_dataset(
         max_limit_wait=max_limit_wait,
         max_same_rejections=max_same_rejections,
     )
+    check_keep_days(keep_days)  # merge does it too, but then the answers are paid for
+    destination = fspath(destination)
     pricer = Pricer(prices, base_url=base_url)
 
     given: dict[str, Any] = {

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def split(
     spec: CompletionSpec,
     source: str | PathLike[str] | InMemory,
-    destination: str,
+    destination: str | PathLike[str],
     *,
     options: SplitOptions | None = None,
     resolver: Resolver = resolve,
@@ -55,6 +55,7 @@ def split(
     :raises LLMStateError: storage that cannot be read or written.
     """
     source = fspath(source) if isinstance(source, PathLike) else source
+    destination = fspath(destination)
     options = options or SplitOptions()
     log = log or _log
     pricer = pricer or Pricer()

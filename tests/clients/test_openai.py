@@ -291,6 +291,8 @@ class TestConstruction:
             "https://host:99999/v1",
             "nonsense",
             r"http://host\x/v1",
+            "http://my host/v1",
+            "http://host/v\n1",
         ],
     )
     def test_a_url_that_is_none_is_refused(self, url):
@@ -300,6 +302,12 @@ class TestConstruction:
     def test_no_concurrency_is_refused(self):
         with pytest.raises(LLMInputError, match="concurrency is 0"):
             OpenAIClient(concurrency=0)
+
+    @pytest.mark.parametrize("key", ["k\r\nX-Evil: 1", "k\0", "two words", "clé"])
+    def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(self, key):
+        with pytest.raises(LLMInputError, match="paste the key again") as caught:
+            OpenAIClient(api_key=key)
+        assert key not in str(caught.value)
 
     @pytest.mark.parametrize("headers", [{"X-A": "a\nb"}, {"X-A": "é" * 3 + "😀"}, {"": "x"}])
     def test_headers_that_cannot_be_sent_are_refused(self, headers):

@@ -303,6 +303,7 @@ class TestConfig:
             {"max_tokens_total": 0},
             {"max_tokens_total": 1.5},
             {"max_tokens_total": True},
+            {"max_tokens_total": 10**30},
             {"max_cost_usd": 0},
             {"max_cost_usd": math.nan},
             {"max_cost_usd": "1"},

@@ -40,6 +40,10 @@ class TestRun:
         assert rig.client.max_in_flight == 5
         assert rig.clock.monotonic() == pytest.approx(50 / 5 * 0.1)
 
+    def test_there_are_no_more_workers_than_rows(self, rig):
+        rig.build(concurrency=10**9)
+        assert rig.run(3, total=3).rows_by_status == {"success": 3}
+
     def test_requests_are_pulled_only_as_slots_get_free(self, rig, make_requests):
         rig.build(concurrency=3)
         pulled = 0

@@ -287,6 +287,17 @@ class TestRunDataset:
         assert (again.requests, again.reused) == (0, 12)
         assert len(scripted_server.requests) == 12
 
+    def test_the_destination_may_be_a_path(self, job, scripted_server):
+        job.write(TEXTS)
+        run_dataset(job.spec, job.source, job.folder / "out", base_url=scripted_server.base_url)
+        assert len(job.output()) == 12
+
+    def test_a_wrong_keep_days_is_found_before_anything_is_paid_for(self, job, scripted_server):
+        job.write(TEXTS)
+        with pytest.raises(LLMInputError, match="keep_days is 0"):
+            run_dataset(job.spec, job.source, job.destination, base_url=scripted_server.base_url, keep_days=0)
+        assert not scripted_server.requests
+
     def test_works_inside_a_running_loop_as_in_a_notebook(self, job, scripted_server):
         job.write(TEXTS)
 

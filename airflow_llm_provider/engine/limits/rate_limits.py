@@ -104,6 +104,10 @@ def limits_for(model: str, limits: Mapping[str, Any] | None) -> RateLimits:
     """
     if not limits:
         return RateLimits()
+    if not isinstance(limits, Mapping):
+        raise LLMInputError(
+            f"limits are a {type(limits).__name__}: give a mapping, such as {{'requests_per_minute': 500}}"
+        )
     if not all(isinstance(value, (Mapping, RateLimits)) for value in limits.values()):
         return RateLimits.from_mapping(limits)
     value = limits.get(model, limits.get(ANY_MODEL, {}))

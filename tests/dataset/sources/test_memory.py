@@ -39,6 +39,11 @@ class Stream:
 
 
 class TestMemorySource:
+    def test_nulls_in_a_column_that_is_declared_to_have_none_are_an_error_that_names_it(self):
+        schema = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string(), nullable=False)])
+        with pytest.raises(LLMInputError, match="column 'text' of the pyarrow Table is declared not null"):
+            table_of(MemorySource(pa.Table.from_arrays(pa.table(ROWS).columns, schema=schema)))
+
     @pytest.mark.parametrize(
         "make",
         [

@@ -63,7 +63,7 @@ class TestLimitsFor:
         assert limits_for("any", {"*": RateLimits(burst=2)}).burst == 2
 
     @pytest.mark.parametrize(
-        "limits", [{"*": {"rpm": 1}}, {"rpm": 1}, {"*": {}, "requests_per_minute": 3}, {"*": None}]
+        "limits", [{"*": {"rpm": 1}}, {"rpm": 1}, {"*": {}, "requests_per_minute": 3}, {"*": None}, "500"]
     )
     def test_refuses_what_it_does_not_understand(self, limits):
         with pytest.raises(LLMInputError):

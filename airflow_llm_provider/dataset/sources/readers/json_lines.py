@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,12 @@ class JsonLinesReader:
         except LLMInputError as error:
             raise LLMInputError(f"{place} {error}") from None
         except ValueError as error:
-            why = getattr(error, "msg", type(error).__name__)
+            if not isinstance(error, json.JSONDecodeError):
+                # The bound of Python's own, which keeps digits from costing the square of their number.
+                raise LLMInputError(
+                    f"{place} has an integer of more than {sys.get_int_max_str_digits()} digits: write it as a text"
+                ) from None
+            why = error.msg
             raise LLMInputError(f"{place} is no whole JSON value ({why}); is the file cut short?") from error
         if count:
             self._replaced += replaced

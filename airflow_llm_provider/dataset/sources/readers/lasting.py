@@ -44,6 +44,10 @@ def lasting_batch(batch: pa.RecordBatch, schema: pa.Schema, whose: str) -> pa.Re
     arrays = []
     for field in schema:
         array = batch.column(batch.schema.get_field_index(field.name))
+        if array.null_count and not field.nullable:
+            raise LLMInputError(
+                f"column {field.name!r} of {whose} is declared not null and holds nulls: declare it nullable"
+            )
         try:
             arrays.append(as_type(array, field.type))
         except pa.ArrowException as error:

@@ -105,6 +105,10 @@ class TestJsonLines:
         with pytest.raises(LLMInputError, match=r"line 2 has a number beyond the range of floats"):
             read({"a.jsonl": f'{{"n":1.5}}\n{{"n":{number}}}\n'.encode()})
 
+    def test_an_integer_of_more_digits_than_python_reads_is_refused(self, read):
+        with pytest.raises(LLMInputError, match=r"line 1 has an integer of more than 4300 digits: write it"):
+            read({"a.jsonl": b'{"n":' + b"9" * 5000 + b"}\n"})
+
     def test_D4_keys_that_become_one_are_refused(self, read):
         with pytest.raises(
             LLMInputError, match="line 1 has keys that differ in halves of surrogate pairs only"
