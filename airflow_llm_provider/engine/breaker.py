@@ -88,6 +88,8 @@ class Breaker:
         self.opened_at: float | None = None
         #: Counts every opening; a verdict counts only within the round in which its request was admitted.
         self.round = 0
+        #: What the last dropped request met, for a person; ``None``: nobody said.
+        self.last_failure: str | None = None
         #: Hears when it opens, and when it closes again; not of the probes between.
         self.on_change: Callable[[CircuitState], None] | None = None
         self._break_until = -math.inf
@@ -153,7 +155,7 @@ class Breaker:
 
     def _close(self) -> None:
         self.state = CircuitState.CLOSED
-        self.opened_at = None
+        self.opened_at = self.last_failure = None
         self._samples.clear()
         self._dropped = self._streak = 0
         if self.on_change is not None:
@@ -171,10 +173,12 @@ class BreakerGate:
         """Hold the request back while the breaker is open; end the run when that takes too long."""
         max_open = self.breaker.config.max_open
         if max_open is not None and self.breaker.open_for(now) >= max_open:
+            last = f"; the last time: {self.breaker.last_failure}" if self.breaker.last_failure else ""
             return Passage(
                 stop=LLMRetryableError(
                     f"The endpoint has not answered for {self.breaker.open_for(now):.0f} s, longer than max_outage "
-                    f"({max_open:.0f} s). Run again later: every answer so far is kept, rows without one are pending.",
+                    f"({max_open:.0f} s){last}. Run again later: every answer so far is kept, rows without one are "
+                    "pending.",
                     retry_after=max_open,
                 )
             )
@@ -194,6 +198,8 @@ class BreakerGate:
         if attempt.kind in _ANSWERED:
             probed = self.breaker.state is CircuitState.HALF_OPEN
             verdict = Verdict.SUCCESS if probed else Verdict.IGNORED
+        if verdict is Verdict.DROPPED and attempt.message:
+            self.breaker.last_failure = attempt.message
         self.breaker.record(verdict, round_=self._rounds.pop(request.index, -1), now=now)
 
 

@@ -47,6 +47,7 @@ class AttemptFinished:
 
     :param kind: how it failed; ``None``: a completion came back, or we gave up on the request.
     :param code: the failure's code; ``None`` with a completion.
+    :param message: what happened, for a person; no row text.
     :param latency: seconds from sending to the answer.
     :param usage: tokens billed; ``None``: not reported.
     :param cost_usd: US dollars; ``None``: unknown.
@@ -63,6 +64,7 @@ class AttemptFinished:
     usage: Usage | None = None
     cost_usd: float | None = None
     rate: RateHint | None = None
+    message: str | None = None
 
 
 @value
@@ -87,11 +89,13 @@ class BreakerChanged:
     """A breaker opened, because the endpoint does not answer, or closed again.
 
     :param model: model of a fallback; ``None``: the one that was asked for.
+    :param reason: the last failure before it opened, for a person; no row text.
     """
 
     state: CircuitState
     account: str | None = None
     model: str | None = None
+    reason: str | None = None
 
 
 @value

@@ -126,6 +126,7 @@ class Exchanger:
             usage=result.usage if isinstance(result, Reply) else None,
             cost_usd=cost_usd,
             rate=result.rate,
+            message=None if error is None else str(error),
         )
         for gate in self._gates:
             gate.settle(exchange.request, event, now=exchange.ended_at)

@@ -107,8 +107,11 @@ def open_lane(
         account=route.name,
     )
     lane = Lane(route, limiter, exchanger)
-    if lane.breaker is not None and emit is not None:
-        lane.breaker.on_change = lambda state: emit(
-            BreakerChanged(state=state, account=route.name, model=route.model)
+    breaker = lane.breaker
+    if breaker is not None and emit is not None:
+        breaker.on_change = lambda state: emit(
+            BreakerChanged(
+                state=state, account=route.name, model=route.model, reason=breaker.last_failure
+            )
         )
     return lane

@@ -117,7 +117,8 @@ class ProgressLog:
         if event.state is CircuitState.CLOSED:
             self._log.warning("%s: %s answers again", self._label, what)
         else:
-            self._log.warning("%s: %s does not answer: asking it once in a while", self._label, what)
+            why = f" ({event.reason})" if event.reason else ""
+            self._log.warning("%s: %s does not answer%s: asking it once in a while", self._label, what, why)
 
     def tell(self, waited: float = 0.0) -> None:
         """Write one progress line.

@@ -172,8 +172,8 @@ def request(index=0):
     return Request(index=index, body={}, prompt_tokens=1, max_output_tokens=1)
 
 
-def finished(verdict, kind=None, index=0):
-    return AttemptFinished(index=index, attempt=1, verdict=verdict, kind=kind)
+def finished(verdict, kind=None, index=0, message=None):
+    return AttemptFinished(index=index, attempt=1, verdict=verdict, kind=kind, message=message)
 
 
 class TestGate:
@@ -201,6 +201,14 @@ class TestGate:
         assert isinstance(stopped, LLMRetryableError)
         assert stopped.retry_after == 20.0
         assert sent <= 16 + 20
+
+    def test_says_what_the_last_dropped_request_met(self):
+        gate = BreakerGate(Breaker(BreakerConfig(max_open=20.0, consecutive_failures=1)))
+        for now, message in ((0.0, "HTTP 503"), (2.0, "cannot connect to here:80: gaierror")):
+            assert gate.admit(request(), now=now) == PASS
+            gate.settle(request(), finished(DROPPED, FailureKind.CONNECTION, message=message), now=now)
+        stop = gate.admit(request(), now=21.0).stop
+        assert "(20 s); the last time: cannot connect to here:80: gaierror. Run again" in str(stop)
 
     def test_a_refusal_for_the_rate_or_for_a_rows_content_does_not_open_it(self):
         gate = BreakerGate()
