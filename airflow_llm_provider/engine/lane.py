@@ -110,8 +110,6 @@ def open_lane(
     breaker = lane.breaker
     if breaker is not None and emit is not None:
         breaker.on_change = lambda state: emit(
-            BreakerChanged(
-                state=state, account=route.name, model=route.model, reason=breaker.last_failure
-            )
+            BreakerChanged(state=state, account=route.name, model=route.model, reason=breaker.last_failure)
         )
     return lane

@@ -141,7 +141,7 @@ class EngineSetup:
             BudgetConfig(max_tokens_total=options.max_tokens_total, max_cost_usd=options.max_cost_usd),
             self.accounts.book(run),
             clock=self.clock,
-            price=self._dearest,
+            price=self.dearest,
             holder=holder,
             patience=options.timeout if shared else 0.0,
             on_share=lambda share: observer.on_event(BudgetUsed(share=share)),
@@ -193,7 +193,7 @@ class EngineSetup:
             )
         return gates
 
-    def _dearest(self, model: str | None, usage: Usage) -> float | None:
+    def dearest(self, model: str | None, usage: Usage) -> float | None:
         """Return what a request costs on the dearest account, since none is chosen yet; ``None``: unknown."""
         costs = [account.pricer.cost(model, usage) for account in self.accounts.accounts]
         known = [cost for cost in costs if cost is not None]

@@ -6,14 +6,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.outcomes.spent import spent_on
-from airflow_llm_provider.engine.book import Holder
+from airflow_llm_provider.engine.book import Holder, Spent
+from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMRetryableError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
-    from airflow_llm_provider.engine.book import Spent
+    from airflow_llm_provider.dataset.plans.plan import ShardEntry
     from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.jobs.claim import ClaimedShard
@@ -51,7 +52,7 @@ class ShardBudget:
             f"{layout.uri(layout.plan(plan.plan_id))} {plan.created}",
             holder=self._holder,
             known=self._known,
-            paid=self._claimed.known.journal.spent,
+            paid=self._claimed.known.journal.spent(unsaid=self._unsaid(plan.entry(self._holder.name))),
             shared=len(plan.shards) > 1,
             observer=self._observer,
         )
@@ -59,7 +60,7 @@ class ShardBudget:
     def _known(self) -> Spent:
         # What came in a moment ago counts too.
         self._journal.flush()
-        return spent_on(self._claimed.layout, self._claimed.plan)
+        return spent_on(self._claimed.layout, self._claimed.plan, unsaid=self._unsaid)
 
     async def settle(self) -> None:
         """Tell for a try that died after its last answer what it has spent, and let go of the rest: nobody else would."""
@@ -67,3 +68,11 @@ class ShardBudget:
         with suppress(LLMRetryableError):
             async with self.open():
                 pass
+
+    def _unsaid(self, entry: ShardEntry) -> Spent:
+        """Return what an answer counts of which the endpoint did not say what it took: the most, as while it was out."""
+        spec = self._claimed.plan.spec
+        most = Usage(
+            prompt_tokens=-(-entry.tokens // max(1, entry.rows)), completion_tokens=spec.max_output_tokens
+        )
+        return Spent(tokens=most.total_tokens, cost_usd=self._setup.dearest(spec.model, most) or 0.0)

@@ -12,6 +12,7 @@ import pytest
 from airflow_llm_provider.dataset.outcomes.results import ShardResults
 from airflow_llm_provider.engine.book import BookAwayError, Holder, Spent
 from airflow_llm_provider.engine.budget import BudgetGate
+from airflow_llm_provider.engine.call import Reply
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError, LLMTerminalError
 from airflow_llm_provider.jobs import SplitOptions
 from airflow_llm_provider.limiters.book_file import FileBook
@@ -60,6 +61,24 @@ class TestTokens:
         with pytest.raises(LLMBudgetError):
             small.run(max_rows_per_shard=10, complete=shared | {"max_tokens_total": 450})
         assert small.requests() <= 1
+
+    @pytest.mark.parametrize("cap", [{"max_tokens_total": 450}, {"max_cost_usd": 450 * 0.6 / 1e6}])
+    def test_I7_answers_whose_usage_nobody_told_count_as_the_most_in_the_next_run_too(
+        self, small, shared, cap, tmp_path
+    ):
+        small.answer = lambda _: Reply(text="yes", finish_reason="stop", model="gpt-4o-mini", usage=None)
+        for most in (39, 1, 1):
+            with pytest.raises(LLMBudgetError):
+                small.run(max_rows_per_shard=10, complete=shared | cap)
+            [book] = (tmp_path / "limits").glob("*.book")
+            book.unlink()  # a split of the same rows begins a new one, too
+            assert small.requests() <= most
+
+    def test_copies_of_an_answer_whose_usage_nobody_told_count_nothing(self, small, shared):
+        small.answer = lambda _: Reply(text="yes", finish_reason="stop", model="gpt-4o-mini", usage=None)
+        small.write(["the same"] * 30 + ["other"])
+        for _ in range(2):
+            small.run(complete=shared | {"max_tokens_total": 100})
 
     def test_begin_anew_when_the_run_starts_over(self, small, shared):
         for _ in range(3):

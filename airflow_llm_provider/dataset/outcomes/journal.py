@@ -14,7 +14,6 @@ from uuid import uuid4
 from airflow_llm_provider.dataset.outcomes.journal_line import read_line, write_line
 from airflow_llm_provider.dataset.outcomes.journal_sink import AppendedFile, GatheredParts, Sink
 from airflow_llm_provider.dataset.outcomes.record import cost_of
-from airflow_llm_provider.engine.book import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.dataset.files.layout import Layout
     from airflow_llm_provider.dataset.outcomes.record import Record
+    from airflow_llm_provider.engine.book import Spent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,25 @@ class JournalContent:
     """What the journal of a shard holds.
 
     :param records: every whole record, file by file.
-    :param spent: what the answers of each writer have cost, by its name.
+    :param writers: the name of each record's writer.
     :param corrupt: lines that were torn or damaged.
     :param files: names of the files that were read.
     """
 
     records: list[Record]
-    spent: dict[str, Spent]
+    writers: list[str]
     corrupt: int
     files: tuple[str, ...]
+
+    def spent(self, *, unsaid: Spent) -> dict[str, Spent]:
+        """Return what the answers of each writer have cost, by its name.
+
+        :param unsaid: what an answer counts of which the endpoint did not say what it took.
+        """
+        found: dict[str, list[Record]] = {}
+        for writer, record in zip(self.writers, self.records, strict=True):
+            found.setdefault(writer, []).append(record)
+        return {writer: cost_of(records, unsaid=unsaid) for writer, records in found.items()}
 
 
 def read_journal(layout: Layout, shard_id: str) -> JournalContent:
@@ -46,7 +56,7 @@ def read_journal(layout: Layout, shard_id: str) -> JournalContent:
     :raises LLMStateError: when the storage cannot be read.
     """
     records: list[Record] = []
-    spent: dict[str, Spent] = {}
+    writers: list[str] = []
     corrupt = 0
     files = [name for name in layout.storage.files(layout.journal(shard_id)) if name.endswith(".jsonl")]
     for name in files:
@@ -57,9 +67,8 @@ def read_journal(layout: Layout, shard_id: str) -> JournalContent:
                 records.append(record)
             elif line:
                 corrupt += 1
-        writer = _writer(name)
-        spent[writer] = spent.get(writer, Spent()) + cost_of(records[begun:])
-    return JournalContent(records=records, spent=spent, corrupt=corrupt, files=tuple(files))
+        writers += [_writer(name)] * (len(records) - begun)
+    return JournalContent(records=records, writers=writers, corrupt=corrupt, files=tuple(files))
 
 
 def _writer(file: str) -> str:

@@ -43,10 +43,19 @@ def is_answered(outcome: Outcome) -> bool:
     return outcome.status in PAID_STATUSES
 
 
-def cost_of(records: Iterable[Record]) -> Spent:
-    """Add up what answers have cost; unknown prices count as nothing."""
+def cost_of(records: Iterable[Record], *, unsaid: Spent) -> Spent:
+    """Add up what answers have cost; unknown prices count as nothing.
+
+    :param unsaid: what an answer counts of which the endpoint did not say what it took.
+    """
     tokens, cost = 0, 0.0
     for record in records:
-        tokens += record.outcome.usage.total_tokens
-        cost += record.outcome.cost_usd or 0.0
+        outcome = record.outcome
+        # A copy of another row's answer was sent nothing for.
+        if not outcome.usage.total_tokens and outcome.attempts and is_answered(outcome):
+            tokens += unsaid.tokens
+            cost += unsaid.cost_usd
+            continue
+        tokens += outcome.usage.total_tokens
+        cost += outcome.cost_usd or 0.0
     return Spent(tokens=tokens, cost_usd=cost)

@@ -13,16 +13,17 @@ from airflow_llm_provider.dataset.outcomes.results import read_results_file, rec
 from airflow_llm_provider.engine.book import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_llm_provider.dataset.files.layout import Layout
     from airflow_llm_provider.dataset.outcomes.record import Record
-    from airflow_llm_provider.dataset.plans.plan import Plan
+    from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry
 
 
-def spent_on(layout: Layout, plan: Plan) -> Spent:
+def spent_on(layout: Layout, plan: Plan, *, unsaid: Callable[[ShardEntry], Spent]) -> Spent:
     """Add up what the answers of a plan's shards have cost, finished or not; unknown prices count as nothing.
 
+    :param unsaid: what an answer of a shard counts of which the endpoint did not say what it took.
     :raises LLMStateError: when the storage cannot be read: unknown is not "nothing spent".
     """
     finished = set(layout.storage.files(RESULTS))
@@ -36,7 +37,8 @@ def spent_on(layout: Layout, plan: Plan) -> Spent:
                 shard_id,
                 finished=layout.results(shard_id) in finished,
                 begun=shard_id in begun,
-            )
+            ),
+            unsaid=unsaid(entry),
         )
     return spent
 
