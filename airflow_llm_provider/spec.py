@@ -28,9 +28,9 @@ _RESERVED_PARAMS = frozenset(
         "temperature",
     }
 )
-#: JSON Schema names become part of the request; OpenAI allows these characters, at most 64.
 #: More than any model reads or writes, and few enough for every sum of them to be exact.
 _MOST_TOKENS = 1_000_000_000
+#: JSON Schema names become part of the request; OpenAI allows these characters, at most 64.
 _SCHEMA_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 

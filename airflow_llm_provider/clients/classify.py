@@ -45,10 +45,10 @@ def call_error(
     redact: Redactor,
 ) -> CallError:
     """Build the error, with a message that holds no secret and no row's text."""
-    code = meaning.code or error.code or f"http_{status}"
+    code = redact(meaning.code or error.code or f"http_{status}")
     about = f"HTTP {status}"
     about += f", {code}" if code != f"http_{status}" else ""
-    about += f", parameter {error.param}" if error.param else ""
+    about += f", parameter {redact(error.param)}" if error.param else ""
     if meaning.kind in TERMINAL_KINDS:
         said = " ".join(redact(error.message).split())[:_MESSAGE_LENGTH]
         about += (f": {said}" if said else "") + (f" ({meaning.remedy})" if meaning.remedy else "")
@@ -59,7 +59,7 @@ def call_error(
         wait = exhausted_wait(hint) if wait is None else wait
     return CallError(
         meaning.kind,
-        redact(code),
+        code,
         about,
         row_status=meaning.row_status,
         status_code=status,

@@ -77,6 +77,12 @@ class TestRefused:
         assert echoed not in str(error)
         assert "***" in str(error)
 
+    def test_secrets_in_the_place_of_codes_and_parameters_are_taken_out(self):
+        error = refusal(
+            503, openai(code="my-own-key-123", param="a.t0p-secret"), secrets=["my-own-key-123", "t0p-secret"]
+        )
+        assert (error.code, str(error)) == ("***", "HTTP 503, ***, parameter a.***")
+
     def test_codes_are_codes_not_texts(self):
         assert refusal(400, openai(code="patient 4711 said", kind="<b>")).code == "http_400"
         assert refusal(500, b"").code == "http_500"
