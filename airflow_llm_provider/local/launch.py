@@ -24,26 +24,32 @@ LOADED = (
     "pyarrow.parquet",
     "tiktoken",
 )
+#: What numpy and pyarrow read when they are loaded, to start no threads: a process that forks should have one.
+_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 # Airflow's processes make hundreds of thousands of objects that stay. Going through all of them after every seven
 # hundred new ones, as Python does by default, is a third of what their start takes.
 _NEW_OBJECTS = 50_000
 
 
-def main(arguments: list[str]) -> None:
-    """Be the `airflow` command.
-
-    :param arguments: its words.
-    """
+def main() -> None:
+    """Be the `airflow` command."""
     gc.set_threshold(_NEW_OBJECTS)
     from airflow.__main__ import main as airflow  # noqa: PLC0415 -- Airflow wants to be loaded by this first
 
-    if arguments[:1] == ["scheduler"]:
-        # Read when numpy is loaded: a process that forks should have one thread.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        for name in LOADED:
-            import_module(name)
+    if sys.argv[1:2] == ["scheduler"]:
+        _load()
     airflow()  # type: ignore[no-untyped-call]
 
 
+def _load() -> None:
+    ours = _NO_THREADS.keys() - os.environ.keys()
+    os.environ.update({name: _NO_THREADS[name] for name in ours})
+    for name in LOADED:
+        import_module(name)
+    # Our choice, not that of programs which a task starts.
+    for name in ours:
+        del os.environ[name]
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
