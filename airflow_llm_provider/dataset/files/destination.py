@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import orjson
@@ -96,9 +97,12 @@ def check_apart(layout: Layout, fs: AbstractFileSystem, root: str, paths: Iterab
     """
     if not layout.storage.same_filesystem(fs):
         return
-    own = layout.storage.path("").strip("/")
-    folders = {path.strip("/").rpartition("/")[0] for path in paths if path.endswith(".parquet")}
-    if own in folders or f"{own}/".startswith(root.strip("/") + "/"):
+    # Two ways to one folder of a local disk, one of them over a link, are one folder.
+    real = os.path.realpath if layout.storage.local else str
+    own = real(layout.storage.path("")).strip("/")
+    parents = {path.rpartition("/")[0] for path in paths if path.endswith(".parquet")}
+    folders = {real(parent).strip("/") for parent in parents}
+    if own in folders or f"{own}/".startswith(real(root).strip("/") + "/"):
         raise LLMInputError(
             f"the destination {public_uri(layout.destination)} and the source lie inside each other, so that the next run "
             "would read this one's output: give the destination a folder beside the source, or a source that names its "

@@ -106,6 +106,11 @@ class Source:
         for file in files:
             values = dict(file.partitions)
             for batch in self._reader.batches(file, batch_rows, own):
+                if self.is_blank and batch.num_rows:
+                    raise LLMInputError(
+                        f"{public_uri(file.uri)} has {batch.num_rows:,} rows or more, and no column: write its columns, "
+                        "or leave it out"
+                    )
                 partitions = [
                     pa.array([values[name]] * batch.num_rows, pa.string())
                     for name in self._partitions

@@ -339,6 +339,16 @@ class TestOpenSource:
         with pytest.raises(LLMInputError, match="lie inside each other"):
             source.check_apart(layout)
 
+    @pytest.mark.parametrize(
+        ("source", "destination"), [("real", "link/out"), ("link", "real/out"), ("link", "link/out")]
+    )
+    def test_a_link_to_the_source_is_no_way_round_that(self, tmp_path, source, destination):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "a.csv").write_bytes(CSV)
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        with pytest.raises(LLMInputError, match="lie inside each other"):
+            open_source(f"{tmp_path}/{source}").check_apart(Layout(f"{tmp_path}/{destination}"))
+
     def test_a_run_never_reads_the_output_of_another_as_its_own_input(self, make_workbench, numbers):
         bench = make_workbench()
         bench.merge(bench.run(numbers(range(3))))

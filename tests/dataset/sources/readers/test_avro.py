@@ -32,6 +32,14 @@ def logical(base, name, **more):
     return {"type": base, "logicalType": name, **more}
 
 
+class TestNoColumns:
+    def test_rows_without_any_column_are_refused(self, read):
+        file = io.BytesIO()
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": []}, [{}, {}])
+        with pytest.raises(LLMInputError, match=r"a\.avro has 2 rows or more, and no column"):
+            read({"a.avro": file.getvalue()}, columns_if_empty=["q"])
+
+
 class TestTypes:
     @pytest.mark.parametrize(
         ("kind", "arrow", "value", "read_as"),
