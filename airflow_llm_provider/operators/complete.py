@@ -201,7 +201,8 @@ class CompleteShardOperator(BaseOperator):
         with naming_task(kwargs):
             check_given(cls._READERS, kwargs, templated=cls.template_fields)
             check_one_of_conn_ids(kwargs.get("conn_id"), kwargs.get("conn_ids"))
-        kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
+        concurrency = as_count("concurrency", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
+        kwargs.setdefault("pool_slots", concurrency)
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
 

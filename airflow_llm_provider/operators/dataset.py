@@ -135,7 +135,8 @@ class CompleteDatasetOperator(ShardDatasetOperator):
                 )
             _check_connections(kwargs)
             check_spec(kwargs.get("spec"))
-        kwargs.setdefault("pool_slots", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
+        concurrency = as_count("concurrency", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
+        kwargs.setdefault("pool_slots", concurrency)
         kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
 

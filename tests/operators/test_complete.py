@@ -285,10 +285,12 @@ class TestDefinition:
     def test_the_scheduler_knows_slots_and_label_of_the_mapped_task(self) -> None:
         with DAG("nightly", schedule=None):
             mapped = CompleteShardOperator.partial(task_id="complete", concurrency=5).expand(shard=[{}])
+            text = CompleteShardOperator.partial(task_id="text", concurrency="6").expand(shard=[{}])
             chosen = CompleteShardOperator.partial(
                 task_id="other", pool_slots=2, map_index_template="x"
             ).expand(shard=[{}])
         assert (mapped.pool_slots, mapped.map_index_template) == (5, MAP_INDEX_TEMPLATE)
+        assert text.pool_slots == 6
         assert (chosen.pool_slots, chosen.map_index_template) == (2, "x")
 
     def test_A17_the_label_needs_nothing_that_the_run_sets(self, night: Any) -> None:

@@ -133,7 +133,7 @@ def dag() -> Any:
 
 class TestMapping:
     def test_maps_over_sources(self, dag: DAG) -> None:
-        mapped = CompleteDatasetOperator.partial(task_id="label", spec=SPEC, concurrency=4).expand_kwargs(
+        mapped = CompleteDatasetOperator.partial(task_id="label", spec=SPEC, concurrency="4").expand_kwargs(
             [{"source": f"/in/{name}", "destination": f"/out/{name}"} for name in "ab"]
         )
         assert mapped.pool_slots == 4
