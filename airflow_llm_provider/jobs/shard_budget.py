@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
-    from airflow_llm_provider.dataset.plans.plan import ShardEntry
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
     from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.jobs.claim import ClaimedShard

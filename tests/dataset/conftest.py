@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import uuid
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from airflow_llm_provider.dataset.outcomes.journal import JournalWriter, remove_
 from airflow_llm_provider.dataset.outcomes.record import Record, is_answered
 from airflow_llm_provider.dataset.outcomes.results import ShardResults
 from airflow_llm_provider.dataset.outcomes.reuse import known_answers
-from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry, SplitSettings
+from airflow_llm_provider.dataset.plans.plan import Plan, SplitSettings
 from airflow_llm_provider.dataset.plans.prepared import PreparedRows
 from airflow_llm_provider.dataset.plans.shards import open_shard
 from airflow_llm_provider.engine.call import Outcome
@@ -28,6 +29,9 @@ from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.jobs.duplicates import copy_of
 from airflow_llm_provider.spec import CompletionSpec
+
+if TYPE_CHECKING:
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 
 #: Characters that URLs, globs, hive folders and shells each treat in their own way.
 ODD = "a b#%20[x]=é"

@@ -20,13 +20,8 @@ from airflow_llm_provider.dataset.drafting.spool import RowStream, Spool
 from airflow_llm_provider.dataset.outcomes.reuse import forget_answers
 from airflow_llm_provider.dataset.plans.checksum import shard_salt
 from airflow_llm_provider.dataset.plans.partitions import PartitionKeys, Values
-from airflow_llm_provider.dataset.plans.plan import (
-    Plan,
-    ShardEntry,
-    SplitSettings,
-    plan_id_of,
-    write_plan,
-)
+from airflow_llm_provider.dataset.plans.plan import Plan, SplitSettings, plan_id_of, write_plan
+from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 from airflow_llm_provider.dataset.plans.shard_writer import ShardWriter
 from airflow_llm_provider.dataset.plans.shards import MESSAGES, SHARD_COLUMNS, shard_arrays
 from airflow_llm_provider.dataset.plans.versions import package_versions

@@ -15,7 +15,8 @@ from airflow_llm_provider.dataset.drafting.fit import check_fit, enlarged
 from airflow_llm_provider.dataset.drafting.packing import Budget, Cut, Packer
 from airflow_llm_provider.dataset.outcomes.reuse import forget_answers
 from airflow_llm_provider.dataset.plans.partitions import PartitionKeys
-from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry, plan_id_of, write_plan
+from airflow_llm_provider.dataset.plans.plan import Plan, plan_id_of, write_plan
+from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 from airflow_llm_provider.dataset.plans.shards import ShardFile
 from airflow_llm_provider.dataset.plans.versions import package_versions
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_llm_provider.dataset.files.layout import Layout
-    from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry
+    from airflow_llm_provider.dataset.plans.plan import Plan
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 
 _USAGE = ("prompt_tokens", "completion_tokens", "cached_tokens")
 

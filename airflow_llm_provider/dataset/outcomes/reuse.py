@@ -18,7 +18,7 @@ from airflow_llm_provider.dataset.outcomes.results import read_results_file, rec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_llm_provider.dataset.plans.plan import ShardEntry
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
     from airflow_llm_provider.dataset.plans.shards import ShardKeys
 
 Key = tuple[bytes, int]

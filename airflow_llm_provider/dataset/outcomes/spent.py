@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.dataset.files.layout import Layout
     from airflow_llm_provider.dataset.outcomes.record import Record
-    from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry
+    from airflow_llm_provider.dataset.plans.plan import Plan
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 
 
 def spent_on(layout: Layout, plan: Plan, *, unsaid: Callable[[ShardEntry], Spent]) -> Spent:

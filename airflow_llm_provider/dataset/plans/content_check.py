@@ -8,7 +8,8 @@ from airflow_llm_provider.dataset.plans.checksum import repeated, shard_salt
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.dataset.plans.plan import Plan, ShardEntry
+    from airflow_llm_provider.dataset.plans.plan import Plan
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
     from airflow_llm_provider.dataset.plans.shards import ShardFile
 
 

@@ -18,20 +18,21 @@ from airflow_llm_provider.dataset.arrow.schemas import (
 )
 from airflow_llm_provider.dataset.files.urls import public_uri
 from airflow_llm_provider.dataset.plans.checksum import is_intact, sealed
+from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.spec import CompletionSpec
-from airflow_llm_provider.xcom import MAX_REFERENCE_BYTES, ShardReference
+from airflow_llm_provider.xcom import MAX_REFERENCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_llm_provider.dataset.files.layout import Layout
+    from airflow_llm_provider.xcom import ShardReference
 
 #: Version of the plan file. Readers refuse a newer one by name instead of guessing.
 PLAN_VERSION = 1
 #: Bytes of all shard references together beyond which each does without the plan's URI. No limit: Airflow takes more.
 _LONG_REFERENCES_BYTES = 256_000
-_THOUSAND = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,54 +67,6 @@ class SplitSettings:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise LLMInputError(f"{name} is {value!r}: give a whole number of at least 1")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardEntry:
-    """One shard of a plan.
-
-    :param shard_id: hash of the spec, the schema and the rows, in order.
-    :param index: position in the plan, from 0.
-    :param tokens: prompt tokens of the rows that will be sent.
-    :param first_row: number of its first row in the input, from 0.
-    :param donors: older shards of the same destination that hold answers to some of its requests.
-    :param file: name of the counted group of input files in which its rows lie; ``None``: in a file of their own.
-    :param sorted: whether its rows were sorted together with neighbours; ``first_row`` is then the first row of all of
-        these, the same for every shard that was cut from them.
-    :param row_groups: first of the row groups there that are its rows, and how many.
-    """
-
-    shard_id: str
-    index: int
-    rows: int
-    tokens: int
-    first_row: int
-    donors: tuple[str, ...] = ()
-    file: str | None = None
-    sorted: bool = False
-    row_groups: tuple[int, int] | None = None
-
-    @property
-    def label(self) -> str:
-        """What a person sees in Airflow's grid."""
-        if self.sorted:
-            # Its rows are no neighbours.
-            rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
-            return f"shard {self.index:04d} · {rows} · {_short(self.tokens)} tok"
-        last = self.first_row + self.rows - 1
-        rows = f"row {last}" if self.rows == 1 else f"rows {self.first_row}-{last}"
-        return f"shard {self.index:04d} · {rows} · {_short(self.tokens)} tok"
-
-    def reference(self, plan: str) -> ShardReference:
-        """Return what crosses XCom."""
-        return ShardReference(
-            plan=plan,
-            shard_id=self.shard_id,
-            index=self.index,
-            rows=self.rows,
-            tokens=self.tokens,
-            label=self.label,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +176,7 @@ class Plan:
             carried=None if value["carried"] is None else tuple(value["carried"]),
             selection=value["selection"],
             source=tuple(value["source"]),
-            shards=tuple(map(_entry, value["shards"])),
+            shards=tuple(map(ShardEntry.from_json, value["shards"])),
         )
 
 
@@ -283,23 +236,3 @@ def read_plan(layout: Layout, plan_id: str) -> Plan:
             f"the plan {uri} is not what the split wrote: clear the split and everything after it; answers are kept"
         )
     return plan
-
-
-def _entry(value: Mapping[str, Any]) -> ShardEntry:
-    groups = value.get("row_groups")
-    return ShardEntry(
-        **{
-            **value,
-            "donors": tuple(value["donors"]),
-            "row_groups": None if groups is None else (groups[0], groups[1]),
-        }
-    )
-
-
-def _short(tokens: int) -> str:
-    """Write a count in at most four characters, rounded down."""
-    for divisor, unit in ((_THOUSAND**3, "G"), (_THOUSAND**2, "M"), (_THOUSAND, "k")):
-        if tokens >= divisor:
-            whole = tokens // divisor
-            return f"{whole}{unit}" if whole >= 10 else f"{tokens * 10 // divisor / 10:g}{unit}"  # noqa: PLR2004
-    return str(tokens)

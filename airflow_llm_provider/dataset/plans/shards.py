@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from airflow_llm_provider.dataset.files.layout import Layout
-    from airflow_llm_provider.dataset.plans.plan import ShardEntry
     from airflow_llm_provider.dataset.plans.prepared import PreparedRows
+    from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 
 #: Columns that the split adds to a shard, after the input's.
 SHARD_COLUMNS: tuple[pa.Field, ...] = (

@@ -8,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.files.layout import Layout
-from airflow_llm_provider.dataset.plans.plan import (
-    Plan,
-    ShardEntry,
-    SplitSettings,
-    plan_id_of,
-    read_plan,
-    write_plan,
-)
+from airflow_llm_provider.dataset.plans.plan import Plan, SplitSettings, plan_id_of, read_plan, write_plan
+from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 from airflow_llm_provider.errors import LLMInputError, LLMStateError
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.testing.arrow_tables import tables
