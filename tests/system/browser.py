@@ -69,6 +69,16 @@ class Browser:
 
         self.wait(clicked, xpath)
 
+    def follow(self, xpath: str) -> None:
+        """Click a link and look at where it leads, which Airflow 3.1 opens in another tab."""
+        tabs = self.driver.window_handles
+        elsewhere = self.find(xpath).get_attribute("target") == "_blank"
+        self.click(xpath)
+        if elsewhere:
+            self.wait(lambda driver: len(driver.window_handles) > len(tabs), f"another tab for {xpath}")
+            [opened] = set(self.driver.window_handles) - set(tabs)
+            self.driver.switch_to.window(opened)
+
     def type(self, xpath: str, text: str) -> None:
         """Replace what is in a field."""
         field = self.find(xpath)

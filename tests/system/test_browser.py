@@ -59,7 +59,7 @@ def in_a_browser(stage: Stage) -> Facts:
         person.driver.get(f"{of_run}/tasks/ask.complete/mapped/1/details")
         link = person.find("//a[normalize-space()='Run summary']").get_attribute("href")
         person.driver.get_log("browser")
-        person.click("//a[normalize-space()='Run summary']")
+        person.follow("//a[normalize-space()='Run summary']")
         page = shown(person)
         complaints = person.complaints()
         person.driver.get(
