@@ -10,9 +10,7 @@ from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.events import Paused, Waiting, WaitReason
 from airflow_llm_provider.engine.limiter import Cost, Unlimited
 from airflow_llm_provider.engine.status import RowStatus
-from airflow_llm_provider.errors import (
-    LLMRetryableError,
-)
+from airflow_llm_provider.errors import LLMRetryableError
 from airflow_llm_provider.testing.scripted_client import Delayed, reply
 
 

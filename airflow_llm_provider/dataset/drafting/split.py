@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.arrow.schemas import carried_schema
+from airflow_llm_provider.dataset.drafting.draft import Draft
 from airflow_llm_provider.dataset.files.destination import check_destination
 from airflow_llm_provider.dataset.outcomes.columns import OutputColumns
 from airflow_llm_provider.dataset.plans.partitions import check_partition_by
 
 if TYPE_CHECKING:
     from airflow_llm_provider.dataset.files.layout import Layout
-    from airflow_llm_provider.dataset.plans.plan import (
-        SplitSettings,
-    )
+    from airflow_llm_provider.dataset.plans.plan import SplitSettings
     from airflow_llm_provider.dataset.plans.prepared import Prepare, RowSource
     from airflow_llm_provider.spec import CompletionSpec
-
-from airflow_llm_provider.dataset.drafting.draft import Draft
 
 #: Rows that are read, rendered and counted at a time.
 BATCH_ROWS = 2048
