@@ -1,4 +1,4 @@
-"""What one try has in its hands while it works on its shard."""
+"""Who claims a destination, an output or a shard, and what a try has in its hands that has claimed a shard."""
 
 from __future__ import annotations
 

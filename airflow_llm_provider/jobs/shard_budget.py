@@ -70,7 +70,7 @@ class ShardBudget:
                 pass
 
     def _unsaid(self, entry: ShardEntry) -> Spent:
-        """Return what an answer counts of which the endpoint did not say what it took: the most, as while it was out."""
+        """Return what an answer counts of which nobody said what it took: the shard's average prompt, the longest answer."""
         spec = self._claimed.plan.spec
         most = Usage(
             prompt_tokens=-(-entry.tokens // max(1, entry.rows)), completion_tokens=spec.max_output_tokens
