@@ -9,11 +9,21 @@ import pytest
 
 from airflow_llm_provider.local.errors import ApiError
 from airflow_llm_provider.local.rest import wait_until
+from airflow_llm_provider.local.rest.base import NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_llm_provider.local import AirflowClient
+
+
+def cancel(client: AirflowClient, backfill_id: int) -> None:
+    """Cancel a backfill, unless Airflow has removed it meanwhile, as it does with one that failed half made."""
+    try:
+        client.call("PUT", f"/backfills/{backfill_id}/cancel")
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
 
 
 def once_unlocked(client: AirflowClient, dag_id: str, create: Callable[[], None]) -> None:
@@ -24,7 +34,7 @@ def once_unlocked(client: AirflowClient, dag_id: str, create: Callable[[], None]
             # Airflow looks every half minute only whether a backfill has ended, and one that failed to begin may stay.
             for backfill in client.call("GET", "/backfills", dag_id=dag_id)["backfills"]:
                 if backfill["completed_at"] is None:
-                    client.call("PUT", f"/backfills/{backfill['id']}/cancel")
+                    cancel(client, backfill["id"])
             create()
         except ApiError as error:
             if error.status not in {409, 500, 503}:
