@@ -148,6 +148,9 @@ def _options(settings: AirflowSettings, keys: Secrets) -> dict[str, dict[str, st
         "database": {
             # Several processes write to one SQLite file: wait for the lock instead of failing after 5 s.
             "sql_alchemy_conn": f"sqlite:///{settings.database}?timeout=60",
+            # A request that failed in the middle may leave a connection that sees the database as it was then, and can
+            # write no more. Kept for the next requests, it fails each that gets it.
+            "sql_alchemy_pool_enabled": "False",
             "load_default_connections": "False",
         },
         "api": {
