@@ -32,6 +32,9 @@ class TestAirflowEnvironment:
         assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].startswith("sqlite:////srv/my home/airflow.db")
         assert env["AIRFLOW__LOGGING__BASE_LOG_FOLDER"] == "/srv/my home/logs"
 
+    def test_no_connection_to_the_database_outlives_its_use(self) -> None:
+        assert environment()["AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_ENABLED"] == "False"
+
     def test_every_address_is_loopback(self) -> None:
         env = environment()
         assert env["AIRFLOW__API__HOST"] == "127.0.0.1"
