@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
     from airflow_llm_provider.clients.openai import OpenAIClient
-    from airflow_llm_provider.jobs.accounts import Account
+    from airflow_llm_provider.jobs.completing.accounts import Account
 
 #: Connection types whose fields this hook understands.
 _CONN_TYPES = frozenset({"llm", "openai"})
@@ -110,7 +110,7 @@ class LLMHook(BaseHook):
 
         :param weight: its share of the requests, relative to other accounts'.
         """
-        from airflow_llm_provider.jobs.accounts import Account  # noqa: PLC0415 -- loads pyarrow
+        from airflow_llm_provider.jobs.completing.accounts import Account  # noqa: PLC0415 -- loads pyarrow
         from airflow_llm_provider.limiters import account_key  # noqa: PLC0415 -- as above
         from airflow_llm_provider.prices import Pricer  # noqa: PLC0415 -- loads a price list
 

@@ -10,12 +10,12 @@ from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.dataset.files.urls import Resolver, resolve
 from airflow_llm_provider.dataset.leases.lease_record import Owner
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.jobs.accounts import Account
 from airflow_llm_provider.jobs.claim import Claimant
+from airflow_llm_provider.jobs.completing.accounts import Account
+from airflow_llm_provider.jobs.completing.shard_series import ShardSeries
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions, check_keep_days
-from airflow_llm_provider.jobs.shard_series import ShardSeries
-from airflow_llm_provider.jobs.split import split
+from airflow_llm_provider.jobs.splitting.split import split
 from airflow_llm_provider.limiters import account_key
 from airflow_llm_provider.prices import Pricer
 

@@ -74,7 +74,7 @@ def check_cap(max_cost_usd: float | None, models: Iterable[str | None], pricers:
     :param models: the model, and the one to fall back to, if there is one.
     :raises LLMInputError: naming the model and the ways out.
     """
-    from airflow_llm_provider.jobs.engine_setup import check_price  # noqa: PLC0415 -- loads pyarrow
+    from airflow_llm_provider.jobs.price_check import check_price  # noqa: PLC0415 -- loads pyarrow
 
     if max_cost_usd is None:
         return

@@ -27,7 +27,7 @@ from airflow_llm_provider.dataset.plans.shards import open_shard
 from airflow_llm_provider.engine.call import Outcome
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
-from airflow_llm_provider.jobs.duplicates import copy_of
+from airflow_llm_provider.jobs.completing.duplicates import copy_of
 from airflow_llm_provider.spec import CompletionSpec
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from airflow_llm_provider.dataset.counting.counting_process import CountingProce
 from airflow_llm_provider.dataset.counting.shared_counter import SharedCounter
 from airflow_llm_provider.dataset.counting.token_counters import EstimatingCounter
 from airflow_llm_provider.dataset.counting.tokens import ChatTokens, token_counter
-from airflow_llm_provider.jobs import preparation as preparation_module
-from airflow_llm_provider.jobs.preparation import RowPreparation
+from airflow_llm_provider.jobs.splitting import preparation as preparation_module
+from airflow_llm_provider.jobs.splitting.preparation import RowPreparation
 from airflow_llm_provider.prompt import PromptTemplate, request_body
 from airflow_llm_provider.prompt.body import fingerprint
 from airflow_llm_provider.spec import CompletionSpec

@@ -8,7 +8,7 @@ from airflow_llm_provider.engine.events import RowDone
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.jobs import ShardRun
-from airflow_llm_provider.jobs.progress import ProgressLog
+from airflow_llm_provider.jobs.completing.progress import ProgressLog
 from airflow_llm_provider.testing.clock import ManualClock
 
 

@@ -256,7 +256,7 @@ class TestTooManyShards:
     def test_A1_also_when_one_group_alone_has_more_than_a_file_holds_well(
         self, folder: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("airflow_llm_provider.jobs.split_by_file._MOST_IN_A_GROUP", 4)
+        monkeypatch.setattr("airflow_llm_provider.jobs.splitting.split_by_file._MOST_IN_A_GROUP", 4)
         folder.write(["a"] * 9, ["b"])
         references = folder.list(max_rows_per_shard=None, shard_tokens=10, max_shards=9, fit_max_shards=True)
         assert len(folder.count(references[0]).shards) <= 4

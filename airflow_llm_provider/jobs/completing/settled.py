@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.call import Judge, Outcome, Reply
 from airflow_llm_provider.engine.status import RowStatus
-from airflow_llm_provider.jobs.duplicates import answer_alike
+from airflow_llm_provider.jobs.completing.duplicates import answer_alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

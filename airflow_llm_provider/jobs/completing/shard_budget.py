@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.jobs.claim import ClaimedShard
-    from airflow_llm_provider.jobs.engine_setup import EngineSetup
+    from airflow_llm_provider.jobs.completing.engine_setup import EngineSetup
 
 
 class ShardBudget:

@@ -12,11 +12,17 @@ from airflow_llm_provider.dataset.files.layout import Layout
 from airflow_llm_provider.dataset.files.urls import Resolver, resolve
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.jobs.claim import Claimant
-from airflow_llm_provider.jobs.commit import commit
-from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
-from airflow_llm_provider.jobs.opening import Opened, log_left_out, open_files, open_table, settings_of
 from airflow_llm_provider.jobs.options import SplitOptions
-from airflow_llm_provider.jobs.split_by_file import split_by_file
+from airflow_llm_provider.jobs.splitting.commit import commit
+from airflow_llm_provider.jobs.splitting.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
+from airflow_llm_provider.jobs.splitting.opening import (
+    Opened,
+    log_left_out,
+    open_files,
+    open_table,
+    settings_of,
+)
+from airflow_llm_provider.jobs.splitting.split_by_file import split_by_file
 from airflow_llm_provider.prices import Pricer
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.arrow.allocator import give_back
 from airflow_llm_provider.dataset.files.urls import Resolver, resolve
-from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import loop_factory_for, run_blocking
-from airflow_llm_provider.jobs.shard_run import ShardRun
+from airflow_llm_provider.jobs.completing.accounts import Account, OpenAccounts
+from airflow_llm_provider.jobs.completing.shard_run import ShardRun
 
 if TYPE_CHECKING:
     import logging

@@ -13,8 +13,8 @@ from airflow_llm_provider.dataset.sources.reading import Reading
 from airflow_llm_provider.dataset.sources.selection import Rows
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.jobs.amounts import counted
-from airflow_llm_provider.jobs.engine_setup import check_price
-from airflow_llm_provider.jobs.preparation import RowPreparation
+from airflow_llm_provider.jobs.price_check import check_price
+from airflow_llm_provider.jobs.splitting.preparation import RowPreparation
 
 if TYPE_CHECKING:
     import logging

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.files.urls import public_uri
-from airflow_llm_provider.jobs.estimate import SplitResult
+from airflow_llm_provider.jobs.splitting.estimate import SplitResult
 
 if TYPE_CHECKING:
     import logging
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.plans.plan import Plan
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.jobs.claim import Claimant
-    from airflow_llm_provider.jobs.estimate import Estimate
+    from airflow_llm_provider.jobs.splitting.estimate import Estimate
 
 
 def commit(

@@ -17,20 +17,20 @@ from airflow_llm_provider.dataset.plans.plan import read_plan
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.events import Observers
 from airflow_llm_provider.errors import LLMError
-from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
 from airflow_llm_provider.jobs.blocking import loop_factory_for, run_blocking
 from airflow_llm_provider.jobs.claim import Claimant, ClaimedShard, claim_shard
-from airflow_llm_provider.jobs.column_judge import ColumnJudge
-from airflow_llm_provider.jobs.duplicates import followers, wants_one_answer
-from airflow_llm_provider.jobs.engine_setup import EngineSetup
-from airflow_llm_provider.jobs.keeper import Keeper
-from airflow_llm_provider.jobs.lease_gate import LeaseGate
+from airflow_llm_provider.jobs.completing.accounts import Account, OpenAccounts
+from airflow_llm_provider.jobs.completing.column_judge import ColumnJudge
+from airflow_llm_provider.jobs.completing.duplicates import followers, wants_one_answer
+from airflow_llm_provider.jobs.completing.engine_setup import EngineSetup
+from airflow_llm_provider.jobs.completing.keeper import Keeper
+from airflow_llm_provider.jobs.completing.lease_gate import LeaseGate
+from airflow_llm_provider.jobs.completing.progress import ProgressLog
+from airflow_llm_provider.jobs.completing.questions import Questions
+from airflow_llm_provider.jobs.completing.settled import SettledRows, settle
+from airflow_llm_provider.jobs.completing.shard_budget import ShardBudget
+from airflow_llm_provider.jobs.completing.shard_state import shard_state
 from airflow_llm_provider.jobs.options import CompleteOptions
-from airflow_llm_provider.jobs.progress import ProgressLog
-from airflow_llm_provider.jobs.questions import Questions
-from airflow_llm_provider.jobs.settled import SettledRows, settle
-from airflow_llm_provider.jobs.shard_budget import ShardBudget
-from airflow_llm_provider.jobs.shard_state import shard_state
 from airflow_llm_provider.jobs.threshold import all_ended, check_shard
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.errors import LLMInputError, LLMSourceNotFoundError, LLMStateError
 from airflow_llm_provider.jobs.amounts import counted as amount
 from airflow_llm_provider.jobs.claim import Claimant
-from airflow_llm_provider.jobs.commit import commit
-from airflow_llm_provider.jobs.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
-from airflow_llm_provider.jobs.opening import log_left_out, open_files, settings_of
-from airflow_llm_provider.jobs.preparation import RowPreparation
+from airflow_llm_provider.jobs.splitting.commit import commit
+from airflow_llm_provider.jobs.splitting.estimate import SplitResult, estimate_of, refuse_if_none_can_be_sent
+from airflow_llm_provider.jobs.splitting.opening import log_left_out, open_files, settings_of
+from airflow_llm_provider.jobs.splitting.preparation import RowPreparation
 from airflow_llm_provider.prices import Pricer
 from airflow_llm_provider.xcom import GroupReference
 
@@ -54,7 +54,7 @@ def split_by_file(
     clock: Clock,
     log: logging.Logger,
 ) -> SplitResult:
-    """Do the three steps one after the other, as many tasks would do them; see :func:`~airflow_llm_provider.jobs.split`."""
+    """Do the three steps one after the other, as many tasks would do them; see :func:`~airflow_llm_provider.jobs.splitting.split`."""
     references = list_files(
         spec,
         source,

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.outcomes.record import Record
-from airflow_llm_provider.jobs.duplicates import copy_of
+from airflow_llm_provider.jobs.completing.duplicates import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

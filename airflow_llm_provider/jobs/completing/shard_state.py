@@ -11,7 +11,7 @@ from airflow_llm_provider.xcom import ShardState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_llm_provider.jobs.settled import SettledRows
+    from airflow_llm_provider.jobs.completing.settled import SettledRows
     from airflow_llm_provider.xcom import ShardReference
 
 _MOST_ERROR_KINDS = 10

@@ -17,6 +17,7 @@ from airflow_llm_provider.engine.retry import RetryConfig
 from airflow_llm_provider.engine.route import Route
 from airflow_llm_provider.engine.runner import Engine
 from airflow_llm_provider.errors import LLMError, LLMInputError
+from airflow_llm_provider.jobs.price_check import check_price
 
 if TYPE_CHECKING:
     import random
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.engine.gate import Gate
     from airflow_llm_provider.engine.usage import Usage
-    from airflow_llm_provider.jobs.accounts import Account, OpenAccounts
+    from airflow_llm_provider.jobs.completing.accounts import Account, OpenAccounts
     from airflow_llm_provider.jobs.options import CompleteOptions
 
 #: The longest time for which the first request goes out alone.
@@ -198,15 +199,3 @@ class EngineSetup:
         costs = [account.pricer.cost(model, usage) for account in self.accounts.accounts]
         known = [cost for cost in costs if cost is not None]
         return max(known) if len(known) == len(costs) else None
-
-
-def check_price(price: float | None, model: str) -> None:
-    """Refuse a money cap that nobody could keep.
-
-    :raises LLMInputError: when the price is unknown.
-    """
-    if price is None:
-        raise LLMInputError(
-            f"max_cost_usd is set, but the price of {model} at this endpoint is not known: give its prices, or use "
-            "max_tokens_total instead"
-        )

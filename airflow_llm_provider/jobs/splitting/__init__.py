@@ -1,0 +1,1 @@
+"""From a source to a plan: opened, rendered and counted, estimated, committed."""
