@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_llm_provider.local.config_file import write_config
 from airflow_llm_provider.local.environment import AirflowSettings, Secrets, airflow_environment, new_secrets
 from airflow_llm_provider.local.errors import ApiError, StartError
 from airflow_llm_provider.local.rest import AirflowClient
@@ -137,6 +138,7 @@ class LocalAirflow:
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._write_state()
             self._write_plugin()
+            write_config(self.home / "airflow.cfg", self.environment)
             try:
                 self._start_once(timeout)
             except StartError as error:
