@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -150,6 +151,19 @@ class TestChangesAtOnce:
             runs = [run for found in people.map(trigger_twice, range(3)) for run in found]
 
         assert {client.wait_for_run(single, run, timeout=200, poll=1.0) for run in runs} == {"success"}
+
+
+class TestShell:
+    def test_a_command_that_is_given_the_home_alone_has_its_settings(self, airflow: LocalAirflow) -> None:
+        option = ("database", "sql_alchemy_conn")
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", "config", "get-value", *option],
+            env={"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(airflow.home)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == airflow.environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
 
 
 class TestProcesses:
