@@ -3,15 +3,23 @@
 Arrow's own keeps what it has once had, which costs a task some 50 to 100 MB at the same speed. All of Arrow chooses
 once, when it is loaded; where that has happened already, only what Python asks of it can still follow.
 
+The GNU C library's allocator learns from each large block that is freed to take the next ones from a heap, which it can
+give back only from its end. Told a threshold, even its own first one, it stops learning, and large blocks go back at once:
+25 to 40 MB a task at the same speed. ``MALLOC_MMAP_THRESHOLD_`` sets another.
+
 To be imported before anything that imports pyarrow.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 
 _CHOICE = "ARROW_DEFAULT_MEMORY_POOL"
+_THRESHOLD = "MALLOC_MMAP_THRESHOLD_"
+#: ``M_MMAP_THRESHOLD`` of ``malloc.h``, and the bytes with which every process begins, see mallopt(3).
+_M_MMAP_THRESHOLD, _BYTES = -3, 128 * 1024
 
 
 def _load() -> None:
@@ -34,5 +42,14 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()
 
 
+def _stop_learning() -> None:
+    # Elsewhere than in the GNU C library there is no such function, and nothing to mend.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _BYTES)
+
+
 if not os.environ.get(_CHOICE):
     _load()
+    if not os.environ.get(_THRESHOLD):
+        _stop_learning()

@@ -7,6 +7,24 @@ import sys
 import pytest
 
 SAY = "import os, pyarrow; print(pyarrow.default_memory_pool().backend_name, 'ARROW_DEFAULT_MEMORY_POOL' in os.environ)"
+#: Frees a large block, from which the allocator learns, then fills large blocks and keeps small ones between them.
+FREED = """
+import ctypes, pyarrow as pa
+def megabytes():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+malloc = ctypes.CDLL(None).malloc
+malloc.argtypes, malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+pa.allocate_buffer(16 << 20)
+before = megabytes()
+blocks = []
+for _ in range(32):
+    blocks.append(pa.allocate_buffer(4 << 20))
+    ctypes.memset(blocks[-1].address, 1, blocks[-1].size)
+    malloc(4096)
+filled = megabytes()
+blocks.clear()
+print(filled - before > 120, megabytes() - before < 20)
+"""
 
 
 def said(code: str, **variables: str) -> str:
@@ -27,3 +45,18 @@ class TestArrowMemory:
             said("from airflow_llm_provider import jobs", ARROW_DEFAULT_MEMORY_POOL="mimalloc")
             == "mimalloc True"
         )
+
+
+if sys.platform == "linux":
+
+    class TestGnuAllocator:
+        def test_large_blocks_go_back_at_once(self) -> None:
+            given, known = said(f"from airflow_llm_provider import jobs\n{FREED}").splitlines()
+            assert given == "True True"
+            assert known == "system False"
+
+        def test_whoever_sets_a_threshold_has_their_say(self) -> None:
+            given, _ = said(
+                f"from airflow_llm_provider import jobs\n{FREED}", MALLOC_MMAP_THRESHOLD_=str(32 << 20)
+            ).splitlines()
+            assert given == "True False"
