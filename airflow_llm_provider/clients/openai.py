@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import orjson
 from yarl import URL
 
+from airflow_llm_provider.clients.api_key import fits_header
 from airflow_llm_provider.clients.classify import refused
 from airflow_llm_provider.clients.completion import read_completion
 from airflow_llm_provider.clients.connections import Connections
@@ -150,7 +151,7 @@ class OpenAIClient:
 
 def _checked_key(key: str | None) -> str:
     key = (key or "").strip()
-    if not key.isascii() or not key.isprintable() or " " in key:
+    if not fits_header(key):
         raise LLMInputError(
             "the API key has a blank or a character that no HTTP header can carry: paste the key again"
         )

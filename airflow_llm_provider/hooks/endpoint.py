@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import SplitResult, urlsplit
 
+from airflow_llm_provider.clients.api_key import fits_header
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.limits import FLAT_LIMITS, limiter_url, rate_limits
 
@@ -130,7 +131,7 @@ def _api_key(value: str | None) -> str | None:
     key = (value or "").strip()
     if not key:
         return None
-    if not (key.isascii() and key.isprintable()) or " " in key:
+    if not fits_header(key):
         raise LLMInputError(
             "its password, the API key, has a blank or a character that no HTTP header can carry: paste the key again"
         )
