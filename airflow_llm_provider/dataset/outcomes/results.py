@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ _BATCH_ROWS = 4096
 STEP_ROWS = 64
 #: What is asked of an outcome that is encoded: whether it is an answer, and what failed.
 _ENDING = ("status", "code", "finish_reason", "attempts")
+_ending_of = attrgetter(*_ENDING)
 
 
 def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
@@ -97,8 +99,11 @@ class ShardResults:
 
     def _ending(self, outcome: Outcome) -> Outcome:
         """Return one outcome for all rows that ended alike, without words and costs."""
-        ending = {name: getattr(outcome, name) for name in _ENDING}
-        return self._endings.setdefault(tuple(ending.values()), Outcome(index=-1, **ending))
+        key = _ending_of(outcome)
+        known = self._endings.get(key)
+        if known is None:
+            known = self._endings[key] = Outcome(index=-1, **dict(zip(_ENDING, key, strict=True)))
+        return known
 
     def write(self, layout: Layout, shard_id: str) -> str:
         """Write how every row ended, and return the file's URI.

@@ -54,7 +54,7 @@ def split_by_file(
     clock: Clock,
     log: logging.Logger,
 ) -> SplitResult:
-    """Do the three steps one after the other, as many tasks would do them; see :func:`~airflow_llm_provider.jobs.splitting.split`."""
+    """Do the three steps one after the other, as many tasks would do them; see :func:`~airflow_llm_provider.jobs.split`."""
     references = list_files(
         spec,
         source,
