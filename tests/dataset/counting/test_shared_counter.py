@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,8 +53,8 @@ def small_portions():
 
 
 def children() -> set[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    # By psutil, as threads come and go (``/proc/self/task`` names some that are gone when they are read).
+    return {child.pid for child in psutil.Process().children()}
 
 
 class FakeProcess:
