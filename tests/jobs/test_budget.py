@@ -74,6 +74,21 @@ class TestTokens:
             book.unlink()  # a split of the same rows begins a new one, too
             assert small.requests() <= most
 
+    def test_I7_such_an_answer_counts_its_own_prompt_however_many_rows_of_its_shard_are_blank(
+        self, small, shared, tmp_path
+    ):
+        small.answer = lambda _: Reply(text="yes", finish_reason="stop", model="gpt-4o-mini", usage=None)
+        small.write([text for n in (1, 2) for text in (f"row {n} " * 50, *[""] * 19)])
+        first, second = small.split(max_rows_per_shard=20).references
+        small.shard_run(first, **shared, max_tokens_total=10_000).run()
+        [book] = (tmp_path / "limits").glob("*.book")
+        paid = asyncio.run(FileBook(book).raise_to(Spent())).spent
+        book.unlink()
+        # It finds the book lost, and counts anew what the first has stored.
+        small.shard_run(second, **shared, max_tokens_total=10_000).run()
+        assert paid.tokens > 150
+        assert asyncio.run(FileBook(book).raise_to(Spent())).spent.tokens == 2 * paid.tokens
+
     def test_copies_of_an_answer_whose_usage_nobody_told_count_nothing(self, small, shared):
         small.answer = lambda _: Reply(text="yes", finish_reason="stop", model="gpt-4o-mini", usage=None)
         small.write(["the same"] * 30 + ["other"])

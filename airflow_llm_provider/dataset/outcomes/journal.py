@@ -39,7 +39,7 @@ class JournalContent:
     corrupt: int
     files: tuple[str, ...]
 
-    def spent(self, *, unsaid: Spent) -> dict[str, Spent]:
+    def spent(self, *, unsaid: Callable[[Record], Spent]) -> dict[str, Spent]:
         """Return what the answers of each writer have cost, by its name.
 
         :param unsaid: what an answer counts of which the endpoint did not say what it took.

@@ -9,7 +9,7 @@ from airflow_llm_provider.engine.book import Spent
 from airflow_llm_provider.engine.status import PAID_STATUSES, RowStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from airflow_llm_provider.engine.call import Outcome
 
@@ -43,19 +43,17 @@ def is_answered(outcome: Outcome) -> bool:
     return outcome.status in PAID_STATUSES
 
 
-def cost_of(records: Iterable[Record], *, unsaid: Spent) -> Spent:
+def cost_of(records: Iterable[Record], *, unsaid: Callable[[Record], Spent]) -> Spent:
     """Add up what answers have cost; unknown prices count as nothing.
 
     :param unsaid: what an answer counts of which the endpoint did not say what it took.
     """
-    tokens, cost = 0, 0.0
+    spent = Spent()
     for record in records:
         outcome = record.outcome
         # A copy of another row's answer was sent nothing for.
         if not outcome.usage.total_tokens and outcome.attempts and is_answered(outcome):
-            tokens += unsaid.tokens
-            cost += unsaid.cost_usd
-            continue
-        tokens += outcome.usage.total_tokens
-        cost += outcome.cost_usd or 0.0
-    return Spent(tokens=tokens, cost_usd=cost)
+            spent += unsaid(record)
+        else:
+            spent += Spent(tokens=outcome.usage.total_tokens, cost_usd=outcome.cost_usd or 0.0)
+    return spent

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
 
 
-def spent_on(layout: Layout, plan: Plan, *, unsaid: Callable[[ShardEntry], Spent]) -> Spent:
+def spent_on(
+    layout: Layout, plan: Plan, *, unsaid: Callable[[ShardEntry], Callable[[Record], Spent]]
+) -> Spent:
     """Add up what the answers of a plan's shards have cost, finished or not; unknown prices count as nothing.
 
-    :param unsaid: what an answer of a shard counts of which the endpoint did not say what it took.
+    :param unsaid: for a shard, what an answer counts of which the endpoint did not say what it took.
     :raises LLMStateError: when the storage cannot be read: unknown is not "nothing spent".
     """
     finished = set(layout.storage.files(RESULTS))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.outcomes.spent import spent_on
+from airflow_llm_provider.dataset.plans.shards import open_shard
 from airflow_llm_provider.engine.book import Holder, Spent
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMRetryableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
+    from airflow_llm_provider.dataset.outcomes.record import Record
     from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
     from airflow_llm_provider.engine.budget import BudgetGate
     from airflow_llm_provider.engine.events import Observer
@@ -69,10 +73,20 @@ class ShardBudget:
             async with self.open():
                 pass
 
-    def _unsaid(self, entry: ShardEntry) -> Spent:
-        """Return what an answer counts of which nobody said what it took: the shard's average prompt, the longest answer."""
+    def _unsaid(self, entry: ShardEntry) -> Callable[[Record], Spent]:
+        """Say what an answer counts of which nobody said what it took: its own prompt, and the longest answer."""
         spec = self._claimed.plan.spec
-        most = Usage(
-            prompt_tokens=-(-entry.tokens // max(1, entry.rows)), completion_tokens=spec.max_output_tokens
-        )
-        return Spent(tokens=most.total_tokens, cost_usd=self._setup.dearest(spec.model, most) or 0.0)
+
+        @cache
+        def prompts() -> dict[bytes | None, int]:
+            # Read only where an answer asks for it: most endpoints say what each took.
+            with open_shard(self._claimed.layout, entry) as shard:
+                return dict(zip(shard.keys.fingerprints, shard.keys.tokens, strict=True))
+
+        def most(record: Record) -> Spent:
+            usage = Usage(
+                prompt_tokens=prompts()[record.fingerprint], completion_tokens=spec.max_output_tokens
+            )
+            return Spent(tokens=usage.total_tokens, cost_usd=self._setup.dearest(spec.model, usage) or 0.0)
+
+        return most
