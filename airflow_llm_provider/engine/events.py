@@ -125,10 +125,12 @@ class BudgetUntold:
 
     :param tokens: of which the book has not heard.
     :param cost_usd: the same in US dollars; 0 where money is not capped.
+    :param reason: why the book could not be told.
     """
 
     tokens: int
     cost_usd: float
+    reason: str
 
 
 @value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -180,11 +182,48 @@ class TestBookThatIsAwayAtTheEnd:
         state = small.shard_run(reference, **shared, max_tokens_total=10_000).run()
         assert state.rows_by_status == {"success": 40}
         [warning] = [line for line in caplog.messages if "cannot be reached" in line]
-        assert "15 tokens that were spent last are not told in it, and stay reserved" in warning
+        assert "15 tokens that were spent last could not be told to the account book" in warning
         [book] = (tmp_path / "limits").glob("*.book")
         balance = asyncio.run(FileBook(book).raise_to(Spent()))
         assert balance.spent.tokens == 39 * 15
         assert balance.total.tokens >= 40 * 15
+
+    @pytest.mark.parametrize(
+        ("ruin", "reason"),
+        [
+            (lambda book: os.truncate(book, 20), "is damaged.*Delete it to count anew"),
+            # As on a full disk: nothing takes the place of the old book.
+            (lambda book: book.with_suffix(".book-new").mkdir(), "cannot be used.*make room on its disk"),
+        ],
+    )
+    def test_fails_none_either_when_it_is_a_file_that_nobody_can_read_or_write(
+        self, small, shared, caplog, tmp_path, ruin, reason
+    ):
+        def answer(_):
+            if len(small.calls) == len(TEXTS):
+                ruin(next((tmp_path / "limits").glob("*.book")))
+            return "yes"
+
+        small.answer = answer
+        [reference] = small.split().references
+        state = small.shard_run(reference, **shared, max_tokens_total=10_000).run()
+        assert state.rows_by_status == {"success": 40}
+        [warning] = [line for line in caplog.messages if "could not be told to the account book" in line]
+        assert re.search(reason, warning)
+
+    def test_of_a_try_that_was_killed_with_every_answer_fails_not_its_next_one_either(
+        self, small, shared, monkeypatch, tmp_path
+    ):
+        [reference] = small.split().references
+        with monkeypatch.context() as killed:
+            killed.setattr(ShardResults, "write", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                small.shard_run(reference, **shared, max_tokens_total=10_000).run()
+        [book] = (tmp_path / "limits").glob("*.book")
+        os.truncate(book, 20)
+        small.requests()
+        state = small.shard_run(reference, **shared, max_tokens_total=10_000).run()
+        assert (state.rows_by_status, small.requests()) == ({"success": 40}, 0)
 
     def test_is_told_by_the_next_try_of_one_that_has_not(self, small, shared, away, tmp_path):
         [reference] = small.split().references

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
-from airflow_llm_provider.engine.book import BookAwayError
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
 from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
 from airflow_llm_provider.engine.config import EngineConfig
@@ -157,10 +156,14 @@ class EngineSetup:
             raise
         try:
             await gate.aclose()
-        except BookAwayError:
-            # The answers are there, and what they have cost stays reserved: nobody can spend it again.
-            if gate.untold.tokens:
-                observer.on_event(BudgetUntold(tokens=gate.untold.tokens, cost_usd=gate.untold.cost_usd))
+        except LLMError as error:
+            # The answers are there, and nobody can spend again what they have cost: it stays reserved, and where the book is
+            # damaged it is counted anew from the answers.
+            untold = gate.untold
+            if untold.tokens:
+                observer.on_event(
+                    BudgetUntold(tokens=untold.tokens, cost_usd=untold.cost_usd, reason=str(error))
+                )
 
     def _models(self) -> tuple[str, ...]:
         fallback = self.options.fallback_model

@@ -99,10 +99,11 @@ class ProgressLog:
             self._log.warning("%s: %.0f %% of the run's budget is used", self._label, 100 * event.share)
         elif isinstance(event, BudgetUntold):
             self._log.warning(
-                "%s: the account book of the run's budget cannot be reached: %s tokens that were spent last are not told "
-                "in it, and stay reserved",
+                "%s: %s tokens that were spent last could not be told to the account book of the run's budget, and nobody "
+                "else can spend them: %s",
                 self._label,
                 f"{event.tokens:,}",
+                event.reason,
             )
         elif isinstance(event, Stopping):
             self._log.warning(

@@ -10,7 +10,7 @@ from airflow_llm_provider.dataset.outcomes.spent import spent_on
 from airflow_llm_provider.dataset.plans.shards import open_shard
 from airflow_llm_provider.engine.book import Holder, Spent
 from airflow_llm_provider.engine.usage import Usage
-from airflow_llm_provider.errors import LLMRetryableError
+from airflow_llm_provider.errors import LLMError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,8 +68,8 @@ class ShardBudget:
 
     async def settle(self) -> None:
         """Tell for a try that died after its last answer what it has spent, and let go of the rest: nobody else would."""
-        # With every answer there, a book that is away is no reason to fail.
-        with suppress(LLMRetryableError):
+        # With every answer there, a book that is away or damaged is no reason to fail.
+        with suppress(LLMError):
             async with self.open():
                 pass
 
