@@ -189,7 +189,7 @@ class TestBookThatIsAwayAtTheEnd:
         assert balance.total.tokens >= 40 * 15
 
     @pytest.mark.parametrize(
-        ("ruin", "reason"),
+        "fault",
         [
             (lambda book: os.truncate(book, 20), "is damaged.*Delete it to count anew"),
             # As on a full disk: nothing takes the place of the old book.
@@ -197,8 +197,10 @@ class TestBookThatIsAwayAtTheEnd:
         ],
     )
     def test_fails_none_either_when_it_is_a_file_that_nobody_can_read_or_write(
-        self, small, shared, caplog, tmp_path, ruin, reason
+        self, small, shared, caplog, tmp_path, fault
     ):
+        ruin, reason = fault
+
         def answer(_):
             if len(small.calls) == len(TEXTS):
                 ruin(next((tmp_path / "limits").glob("*.book")))
