@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.local import AirflowClient
 
-_JOBS = Path(__file__).parents[1] / "system" / "dags" / "dataset_jobs.py"
+_DAGS = (
+    Path(__file__).parents[1] / "system" / "dags" / "dataset_jobs.py",
+    Path(__file__).parent / "dags" / "late.py",
+)
 API_KEY = "sk-planted-5b1f0c9d7e3a4f21"
 #: What a person may set beside `docker compose up`, made short for a test.
 _ENVIRONMENT = {
@@ -52,7 +55,8 @@ def topology(server: ScriptedServer) -> Iterator[Topology]:
     folder = Path(tempfile.mkdtemp(prefix="compose-"))
     try:
         running = Topology(folder, _ENVIRONMENT | {"LLM_BASE_URL": server.base_url}, _HASTE)
-        shutil.copy(_JOBS, running.dags)
+        for dag in _DAGS:
+            shutil.copy(dag, running.dags)
         with running:
             yield running
     finally:

@@ -119,6 +119,37 @@ class TestNightly:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Late:
+    run_id: str
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def late(nightly: Nightly, topology: Topology, client: AirflowClient) -> Late:
+    """A run that has missed its deadline from the start."""
+    client.wait_for_dag("late")
+    client.unpause("late")
+    run_id = client.trigger("late")
+    notice = topology.machine.source("data") / "late.txt"
+    wait_until(
+        lambda: notice.exists() and notice.stat().st_size > 0,
+        timeout=120,
+        what="nobody was called of the missed deadline",
+        explain=topology.logs,
+        poll=0.2,
+    )
+    return Late(run_id=run_id, said=notice.read_text(encoding="utf-8").splitlines())
+
+
+class TestLate:
+    def test_a_worker_says_which_run_is_late(self, late: Late, topology: Topology) -> None:
+        which, when, where = late.said
+        assert which == f"late · {late.run_id}"
+        assert when.startswith("late: the run was to end by 20")
+        assert where in [worker.name for worker in topology.workers]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Disturbed:
     run: Run
     ended: str

@@ -14,16 +14,13 @@ import pytest
 
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
 from airflow_llm_provider.local.environment import bundles
-from tests.system.scenes import PARTITIONS, SYNC_CALLBACKS, facts, scenes
+from tests.system.scenes import PARTITIONS, facts, scenes
 from tests.system.versioned_bundle import publish
 
 __all__ = ["facts", "scenes"]
 
-#: Airflow before 3.2 has no runs of partitions to test, and calls nobody of a missed deadline without a triggerer.
-collect_ignore = [
-    *([] if PARTITIONS else ["test_partitions.py"]),
-    *([] if SYNC_CALLBACKS else ["test_late_run.py"]),
-]
+#: Airflow before 3.2 has no runs of partitions to test.
+collect_ignore = [] if PARTITIONS else ["test_partitions.py"]
 
 
 @pytest.fixture(scope="session")
@@ -69,9 +66,10 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
         "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "5",
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([*bundles([dags_folder], 2), versions]),
     }
-    with LocalAirflow(
-        system_home / "airflow", dags_folder, env=env, parallelism=6, triggerer=False
-    ) as running:
+    home = system_home / "airflow"
+    shutil.copytree(Path(__file__).parent / "plugins", home / "plugins")
+    # The triggerer is for the callback of a deadline.
+    with LocalAirflow(home, dags_folder, env=env, parallelism=6, triggerer=True) as running:
         yield running
 
 

@@ -33,8 +33,6 @@ _NIGHTLY = Path(__file__).parents[2] / "dags" / "nightly_tickets.py"
 _PARTITIONS = Path(__file__).parent / "dags" / "partitions.py"
 #: Whether this Airflow has runs of partitions.
 PARTITIONS = hasattr(sdk, "CronPartitionTimetable")
-#: Whether this Airflow calls the callback of a deadline where tasks run, and not in the triggerer only.
-SYNC_CALLBACKS = hasattr(sdk, "SyncCallback")
 
 
 @pytest.fixture(scope="session")

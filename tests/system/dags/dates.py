@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from airflow import sdk
 from airflow.sdk import DAG
+from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
 
 from airflow_llm_provider import CompleteDatasetOperator, CompletionSpec, task_summary
 
@@ -31,7 +32,7 @@ def job(name: str) -> None:
 
 
 def tell(context: dict[str, Any]) -> None:
-    Path(f"{urlsplit(DATA).path}/late_run/notice.txt").write_text(task_summary(context), encoding="utf-8")  # type: ignore[arg-type]
+    Path(f"{urlsplit(DATA).path}/late_run/executor.txt").write_text(task_summary(context), encoding="utf-8")  # type: ignore[arg-type]
 
 
 with DAG(
@@ -43,16 +44,20 @@ with DAG(
 ):
     job("catch_up")
 
-# Before 3.2 the callback of a deadline runs in the triggerer only, which this Airflow does without.
+# Before 3.2 Airflow calls in the triggerer only.
+CALLBACKS = [AsyncCallback("late_alerts.tell_from_triggerer")]
 if hasattr(sdk, "SyncCallback"):
-    with DAG(
-        "late",
-        schedule=None,
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        deadline=sdk.DeadlineAlert(
-            reference=sdk.DeadlineReference.DAGRUN_QUEUED_AT,
-            interval=timedelta(seconds=1),
-            callback=sdk.SyncCallback(tell),
-        ),
-    ):
-        job("late_run")
+    CALLBACKS.append(sdk.SyncCallback(tell))
+
+with DAG(
+    "late",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    deadline=[
+        DeadlineAlert(
+            reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=timedelta(seconds=1), callback=callback
+        )
+        for callback in CALLBACKS
+    ],
+):
+    job("late_run")
