@@ -1,9 +1,11 @@
-"""Jinja as prompts use it: sandboxed, strict, deterministic, one template alone, columns found before any row."""
+"""Jinja as prompts use it: sandboxed, bounded, strict, deterministic, one template alone, columns found before any row."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterator
+from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import (
@@ -19,10 +21,20 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.prompt.bounds import (
+    FILTER_SIZES,
+    METHOD_SIZES,
+    bounded_range,
+    check_operation,
+    check_size,
+)
+from airflow_llm_provider.prompt.metering import COUNTING_FILTERS, metered, printed
 from airflow_llm_provider.prompt.text import is_missing, print_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
+
+    from jinja2.runtime import Context
 
 #: Template name -> column: ``subject`` for ``{{ subject }}``, a made-up one for ``{{ row["First name"] }}``.
 RowBindings = dict[str, str]
@@ -38,43 +50,70 @@ _ROW = "row"
 _OTHER_TEMPLATES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
-def prompt_environment() -> ImmutableSandboxedEnvironment:
+class PromptEnvironment(ImmutableSandboxedEnvironment):
+    """What templates are compiled by: whatever could make far more than it is given is checked before."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute, within bounds."""
+        check_operation(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., Any] | None:
+        """Return what stands for a method that could make too much, or, as Jinja does, for a text's ``format``."""
+        if not isinstance(value, (BuiltinMethodType, MethodType)):
+            return None
+        size, own = METHOD_SIZES.get(value.__name__), value.__self__
+        if size is None or not isinstance(own, (str, bytes, int)):
+            return None
+        method = super().wrap_str_format(value) or value
+
+        def bounded(*args: Any, **kwargs: Any) -> Any:
+            args = tuple(list(given) if isinstance(given, Iterator) else given for given in args)
+            check_size(f"{value.__name__}()", size(own, *args, **kwargs))
+            return method(*args, **kwargs)
+
+        return bounded
+
+
+def prompt_environment() -> PromptEnvironment:
     """Return the environment of every prompt."""
     return _environment()
 
 
 @functools.cache
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> PromptEnvironment:
+    environment = PromptEnvironment(
         undefined=StrictUndefined,
         autoescape=False,
         keep_trailing_newline=True,
-        finalize=_finalize,
+        finalize=printed,
         extensions=["jinja2.ext.loopcontrols"],
     )
+    environment.globals["range"] = bounded_range
     del environment.globals["lipsum"]  # random text
     for name in _UNFIT_FILTERS:
         del environment.filters[name]
-    for name in _TEXT_FILTERS:
-        environment.filters[name] = _on_text(environment.filters[name])
+    for name in {*_TEXT_FILTERS, *FILTER_SIZES}:
+        environment.filters[name] = _fitted(name, environment.filters[name])
     environment.filters["join"] = _join
     environment.filters["tojson"] = _to_json
+    environment.filters.update(COUNTING_FILTERS)
     return environment
 
 
-def _finalize(value: Any) -> Any:
-    """Print what a ``{{ }}`` yields; undefined values are left to raise by themselves."""
-    return value if isinstance(value, StrictUndefined) else print_value(value)
-
-
-def _on_text(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a filter so that it meets the text that would be printed."""
-    takes_context = hasattr(function, "jinja_pass_arg")
+def _fitted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a filter so that it meets the text that would be printed, and makes no more than it may."""
+    at = 1 if hasattr(function, "jinja_pass_arg") else 0
+    on_text, size = name in _TEXT_FILTERS, FILTER_SIZES.get(name)
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        at = 1 if takes_context else 0
-        return function(*args[:at], _finalize(args[at]), *args[at + 1 :], **kwargs)
+        value = printed(args[at]) if on_text else args[at]
+        if size is not None:
+            check_size(name, size(value, *args[at + 1 :], **kwargs))
+        return function(*args[:at], value, *args[at + 1 :], **kwargs)
 
     return wrapped
 
@@ -96,7 +135,7 @@ def _to_json(_: Any, value: Any) -> str:
     return print_value([value])[1:-1]
 
 
-def parse(environment: ImmutableSandboxedEnvironment, source: str) -> tuple[nodes.Template, RowBindings]:
+def parse(environment: PromptEnvironment, source: str) -> tuple[nodes.Template, RowBindings]:
     """Parse a prompt and find the columns it uses.
 
     :raises LLMInputError: when it does not parse, or asks for what a prompt must not have.
@@ -124,10 +163,10 @@ def parse(environment: ImmutableSandboxedEnvironment, source: str) -> tuple[node
         )
     undeclared = meta.find_undeclared_variables(tree) - access.bindings.keys()
     columns = sorted(undeclared - _functions(environment, tree))
-    return tree, {**{name: name for name in columns}, **access.bindings}
+    return metered(tree), {**{name: name for name in columns}, **access.bindings}
 
 
-def compiled(environment: ImmutableSandboxedEnvironment, tree: nodes.Template) -> Template:
+def compiled(environment: PromptEnvironment, tree: nodes.Template) -> Template:
     """Compile a parsed prompt.
 
     :raises LLMInputError: when Jinja's code for it does not compile, as with a ``break`` outside a loop.
@@ -138,7 +177,7 @@ def compiled(environment: ImmutableSandboxedEnvironment, tree: nodes.Template) -
         raise LLMInputError(f"the prompt is no Jinja template: {error}") from error
 
 
-def _functions(environment: ImmutableSandboxedEnvironment, tree: nodes.Template) -> set[str]:
+def _functions(environment: PromptEnvironment, tree: nodes.Template) -> set[str]:
     """Find Jinja's own functions in use: ``range(3)`` is one, ``{{ range }}`` a column of that name."""
     called = {node.node.name for node in tree.find_all(nodes.Call) if isinstance(node.node, nodes.Name)}
     functions = called & environment.globals.keys()
@@ -194,7 +233,7 @@ def _is_row(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Name) and node.name == _ROW and node.ctx == "load"
 
 
-def _refuse(environment: ImmutableSandboxedEnvironment, tree: nodes.Template) -> None:
+def _refuse(environment: PromptEnvironment, tree: nodes.Template) -> None:
     """Find before any row what would fail in every row."""
     for other in tree.find_all(_OTHER_TEMPLATES):
         raise LLMInputError(

@@ -1,0 +1,175 @@
+"""How much a template may make of one row: loops, powers, paddings and formats end in an error, not in a full memory.
+
+What an operation would make is worked out before it runs, from the sizes of what it is given. What is printed, and how often
+loops go round, is added up. No message says a size: widths and factors are often values of the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
+from typing import Any
+
+from airflow_llm_provider.prompt.text import RowRenderError, print_value
+
+#: Characters, or items of a list, that one operation may make, and all printing together. No model takes so long a prompt.
+MOST_MADE = 10_000_000
+#: Decimal digits of a whole number: Python prints no longer ones.
+_MOST_DIGITS = 4300
+_MOST_BITS = _MOST_DIGITS * 10 // 3
+_MOST_NUMBERS = 100_000
+
+_CONVERSION = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?")
+_DIGITS = re.compile(r"\d+")
+
+
+def check_size(what: str, size: int) -> None:
+    """Refuse an operation that would make too much.
+
+    :param what: the operation.
+    :raises RowRenderError: when it would.
+    """
+    if size > MOST_MADE:
+        raise RowRenderError(
+            f"{what} would make more than {MOST_MADE:,} characters or items: give it a smaller number, or shorter texts"
+        )
+
+
+def bounded_range(*args: int) -> range:
+    """Make a range, as Python does.
+
+    :raises RowRenderError: when it has too many numbers.
+    """
+    numbers = range(*args)
+    if -(-(numbers.stop - numbers.start) // numbers.step) > _MOST_NUMBERS:
+        raise RowRenderError(
+            f"range() would have more than {_MOST_NUMBERS:,} numbers: give it smaller bounds, or slice a list"
+        )
+    return numbers
+
+
+def check_operation(operator: str, left: Any, right: Any) -> None:
+    """Refuse an operation on two values that would make too much.
+
+    :param operator: ``+``, ``*``, ``**`` or ``%``.
+    :raises RowRenderError: when it would.
+    """
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        if operator in {"*", "**"} and isinstance(left, int) and isinstance(right, int):
+            _check_digits(operator, left, right)
+    elif operator == "%":
+        if isinstance(left, (str, bytes)):
+            check_size("%", percent_size(left, right))
+    elif operator == "+":
+        if isinstance(left, _SIZED) and isinstance(right, _SIZED):
+            check_size("+", len(left) + len(right))
+    elif operator == "*":
+        for many, times in ((left, right), (right, left)):
+            if isinstance(many, _SIZED) and isinstance(times, int):
+                # Lists count as what they would print: a list of lists shares its items.
+                each = many if isinstance(many, (str, bytes)) else print_value(many)
+                check_size("*", times * len(each))
+
+
+_SIZED = (str, bytes, list, tuple)
+
+
+def _check_digits(operator: str, left: int, right: int) -> None:
+    own = left.bit_length()
+    bits = (own - 1) * right if operator == "**" else own + right.bit_length()
+    if bits > _MOST_BITS:
+        raise RowRenderError(
+            f"{operator} would make a number of more than {_MOST_DIGITS:,} digits, which nobody prints: use smaller numbers"
+        )
+
+
+def percent_size(text: str | bytes, values: Any) -> int:
+    """Return how long ``text % values`` may be."""
+    pattern = text if isinstance(text, str) else text.decode("latin-1")
+    widths = [width for found in _CONVERSION.finditer(pattern) for width in found.groups() if width]
+    given = values if isinstance(values, tuple) else (values,)
+    return _filled_size(pattern, [width for width in widths if width != "*"], given, free="*" in widths)
+
+
+def format_size(text: str, *args: Any, **kwargs: Any) -> int:
+    """Return how long ``text.format(…)`` may be."""
+    specs = [spec for _, _, spec, _ in Formatter().parse(text) if spec]
+    widths = [width for spec in specs for width in _DIGITS.findall(spec)]
+    return _filled_size(text, widths, (*args, *kwargs.values()), free=any("{" in spec for spec in specs))
+
+
+def _filled_size(text: str, widths: Iterable[str], values: Iterable[Any], *, free: bool) -> int:
+    """Add up: each width that is written out, and each value as often as it could be named.
+
+    :param free: whether values are widths, too.
+    """
+    size = len(text) + sum(map(int, widths))
+    places = text.count("%") + text.count("{")
+    for value in values:
+        size += places * len(value if isinstance(value, str) else str(value))
+        if free and isinstance(value, int):
+            size += places * abs(value)
+    return size
+
+
+def _padded_size(text: str | bytes, width: int = 80, *_: Any) -> int:
+    return max(len(text), width)
+
+
+def _replaced_size(text: str, old: str, new: str, *_: Any, **__: Any) -> int:
+    return len(text) + text.count(old) * len(new)
+
+
+def _joined_size(text: str | bytes, items: Iterable[Any]) -> int:
+    return sum(len(item) + len(text) for item in items)
+
+
+def _expanded_size(text: str | bytes, tabsize: int = 8) -> int:
+    tabs = len(text) - len(text.expandtabs(0))
+    return len(text) + tabs * tabsize
+
+
+def _translated_size(text: str | bytes, table: Any, **_: Any) -> int:
+    values = table.values() if isinstance(table, Mapping) else table
+    return len(text) * max((len(value) for value in values if isinstance(value, str)), default=1)
+
+
+def _indented_size(text: str, width: int | str = 4, *_: Any, **__: Any) -> int:
+    return len(text) + (len(text.splitlines()) + 1) * (len(width) if isinstance(width, str) else width)
+
+
+def _wrapped_size(text: str, width: int = 79, *more: Any, **named: Any) -> int:
+    wrap = named.get("wrapstring", more[1] if len(more) > 1 else None) or "\n"
+    # Of two lines that follow each other, the second begins with what the first had no room for.
+    lines = 2 * len(text) // max(1, width) + len(text.splitlines()) + 1
+    return len(text) + lines * len(wrap)
+
+
+#: What methods of texts, bytes and whole numbers make, for those that can make more than a few times what they are given.
+METHOD_SIZES: Mapping[str, Callable[..., int]] = {
+    "center": _padded_size,
+    "expandtabs": _expanded_size,
+    "format": format_size,
+    "format_map": format_size,
+    "join": _joined_size,
+    "ljust": _padded_size,
+    "replace": _replaced_size,
+    "rjust": _padded_size,
+    "to_bytes": lambda _, length=1, *__, **___: length,
+    "translate": _translated_size,
+    "zfill": _padded_size,
+}
+#: The same of filters.
+FILTER_SIZES: Mapping[str, Callable[..., int]] = {
+    "batch": lambda _, linecount, *__, **___: linecount,
+    "center": _padded_size,
+    "format": lambda text, *args, **kwargs: percent_size(text, kwargs or args),
+    "indent": _indented_size,
+    "replace": lambda text, old, new, *_: _replaced_size(text, str(old), str(new)),
+    # The time goes with the square of the digits.
+    "round": lambda _, precision=0, *__: precision * precision,
+    "slice": lambda _, slices, *__, **___: slices,
+    "string": len,
+    "wordwrap": _wrapped_size,
+}
