@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.local.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         _say(_run(options))
-    except (LLMInputError, LocalError) as error:
+    except LLMInputError as error:
         _say(str(error))
         return 1
     return 0
@@ -48,7 +47,7 @@ def _run(options: argparse.Namespace) -> str:
         from airflow_llm_provider.deploy.connection import create_pools  # noqa: PLC0415
 
         return create_pools()
-    from airflow_llm_provider.local.tickets import write_sample_tickets  # noqa: PLC0415
+    from airflow_llm_provider.starter.tickets import write_sample_tickets  # noqa: PLC0415
 
     write_sample_tickets(options.folder)
     return f"The sample tickets are in {options.folder}"

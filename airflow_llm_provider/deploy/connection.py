@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.endpoint import yours
-from airflow_llm_provider.local.home import CONNECTION, pools
+from airflow_llm_provider.starter.endpoint import CONNECTION, yours
+from airflow_llm_provider.starter.pools import pools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ def set_connection(environment: Mapping[str, str]) -> str:
     What the environment does not say stays as somebody has set it in the UI, the limits above all.
 
     :param environment: where LLM_BASE_URL, LLM_API_KEY and LLM_MODEL are looked up.
-    :raises LocalError: when only a part of an endpoint is given.
+    :raises LLMInputError: when only a part of an endpoint is given.
     """
     endpoint = yours(environment)
     if endpoint is None:

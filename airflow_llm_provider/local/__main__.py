@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.local.demo import run_demo
 from airflow_llm_provider.local.display import say
-from airflow_llm_provider.local.endpoint import yours
 from airflow_llm_provider.local.errors import LocalError
 from airflow_llm_provider.local.home import Home, default_dags
 from airflow_llm_provider.local.standing import bring_down, bring_up, tell_status
+from airflow_llm_provider.starter.endpoint import yours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options, home)
     except KeyboardInterrupt:
         return _end("interrupted; everything that was started is stopped", _INTERRUPTED, options)
-    except LocalError as error:
+    except (LLMInputError, LocalError) as error:
         return _end(str(error), _BAD_START, options)
 
 

@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.local.config_file import write_config
-from airflow_llm_provider.local.environment import AirflowSettings, Secrets, airflow_environment, new_secrets
 from airflow_llm_provider.local.errors import ApiError, StartError
 from airflow_llm_provider.local.rest import AirflowClient
 from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
 from airflow_llm_provider.local.supervisor import Plan
-from airflow_llm_provider.local.template import restore, template_path
+from airflow_llm_provider.starter.environment import (
+    AirflowSettings,
+    Secrets,
+    airflow_environment,
+    new_secrets,
+)
+from airflow_llm_provider.starter.template import restore, template_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -208,7 +213,7 @@ class LocalAirflow:
             return {"db-migrate": self.command("db", "migrate")}
         if restore(template, database):
             return {}
-        module = "airflow_llm_provider.local.template"
+        module = "airflow_llm_provider.starter.template"
         return {
             "db-migrate": self.command("db", "migrate"),
             "db-template": [sys.executable, "-m", module, os.fspath(database), os.fspath(template)],

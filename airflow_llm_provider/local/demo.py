@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.local.airflow import LocalAirflow
 from airflow_llm_provider.local.display import progress_display, say
-from airflow_llm_provider.local.endpoint import ModelEndpoint, serve_unless_given
 from airflow_llm_provider.local.errors import LocalError
 from airflow_llm_provider.local.follow import RunFollower
 from airflow_llm_provider.local.home import Home, prepare_airflow
+from airflow_llm_provider.local.model_server import ModelServer
 from airflow_llm_provider.local.result import (
     counts_table,
     local_path,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_llm_provider.local.rest import AirflowClient
+    from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
 __all__ = ["DAG_ID", "DemoResult", "run_demo"]
 
@@ -88,7 +89,7 @@ def run_demo(
     home.create(empty=True)
     with ExitStack() as stack:
         say("Starting the model server and Airflow …" if given is None else "Starting Airflow …")
-        endpoint = stack.enter_context(serve_unless_given(given, home.model))
+        endpoint = given or stack.enter_context(ModelServer(home.model)).endpoint
         airflow = stack.enter_context(LocalAirflow(home.airflow, dags, env=home.environment(endpoint)))
         client = stack.enter_context(airflow.client())
         say(f"  model    {endpoint.model} at {endpoint.base_url}")

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import airflow_llm_provider
 from airflow_llm_provider.local.errors import LocalError
+from airflow_llm_provider.starter.endpoint import CONNECTION
+from airflow_llm_provider.starter.pools import pools
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.local.endpoint import ModelEndpoint
     from airflow_llm_provider.local.rest import AirflowClient
+    from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
-__all__ = ["CONNECTION", "POOL", "Home", "default_dags", "pools", "prepare_airflow"]
+__all__ = ["Home", "default_dags", "prepare_airflow"]
 
-CONNECTION = "llm_default"
-POOL = "llm"
 _MARKER = ".airflow-llm-provider"
 
 
@@ -73,13 +72,6 @@ class Home:
 def default_dags() -> Path:
     """Return the folder of the example DAGs, which lies beside the package in the repository."""
     return Path(airflow_llm_provider.__file__).resolve().parents[1] / "dags"
-
-
-def pools() -> dict[str, dict[str, Any]]:
-    """Return the pools of the package's `pools.json`, a file for `airflow pools import`."""
-    file = Path(airflow_llm_provider.__file__).with_name("pools.json")
-    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
 
 
 def prepare_airflow(client: AirflowClient, endpoint: ModelEndpoint) -> None:

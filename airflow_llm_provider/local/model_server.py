@@ -15,6 +15,7 @@ import httpx
 from airflow_llm_provider.local.errors import StartError
 from airflow_llm_provider.local.services import ServiceSet, free_port, kept_port
 from airflow_llm_provider.local.supervisor import Plan
+from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
 if TYPE_CHECKING:
     from typing import Self
@@ -71,6 +72,11 @@ class ModelServer:
     def base_url(self) -> str:
         """What an OpenAI client takes as base URL."""
         return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def endpoint(self) -> ModelEndpoint:
+        """Where it answers, and to which model's name."""
+        return ModelEndpoint(base_url=self.base_url, model=MODEL_NAME)
 
     @property
     def running(self) -> bool:

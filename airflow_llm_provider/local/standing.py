@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.local.airflow import LocalAirflow
 from airflow_llm_provider.local.display import say
-from airflow_llm_provider.local.endpoint import ModelEndpoint
 from airflow_llm_provider.local.home import Home, prepare_airflow
-from airflow_llm_provider.local.model_server import MODEL_NAME, ModelServer
+from airflow_llm_provider.local.model_server import ModelServer
 from airflow_llm_provider.local.services import ServiceSet, free_port
-from airflow_llm_provider.local.tickets import write_sample_tickets
+from airflow_llm_provider.starter.tickets import write_sample_tickets
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
 __all__ = ["bring_down", "bring_up", "tell_status"]
 
@@ -46,12 +47,13 @@ def bring_up(home: Home, dags: Path, given: ModelEndpoint | None) -> None:
         tell_status(home)
         return
     home.create(empty=False)
-    server = None if given else ModelServer(home.model, keep=True)
     with ExitStack() as started:
-        if server is not None:
-            started.callback(server.stop)
+        endpoint = given
+        if endpoint is None:
             say("Starting the model …")
-        endpoint = given or _serve(server)
+            server = ModelServer(home.model, keep=True)
+            started.callback(server.stop)
+            endpoint = server.start().endpoint
         airflow = LocalAirflow(
             home.airflow,
             dags,
@@ -105,13 +107,6 @@ def tell_status(home: Home) -> bool:
     say(f"  logs     {home.airflow / 'logs'}")
     say("Trigger catalog_packages or nightly_tickets there; `make down` stops everything.")
     return True
-
-
-def _serve(server: ModelServer | None) -> ModelEndpoint:
-    if server is None:
-        raise ValueError("no endpoint was given, hence the small model must be served")
-    server.start()
-    return ModelEndpoint(base_url=server.base_url, model=MODEL_NAME)
 
 
 def _airflow_set(home: Home) -> ServiceSet:

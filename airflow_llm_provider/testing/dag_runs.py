@@ -12,8 +12,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_llm_provider.dataset import read_results
-from airflow_llm_provider.local.environment import AirflowSettings, airflow_environment, new_secrets
-from airflow_llm_provider.local.template import restore, save, template_path
+from airflow_llm_provider.starter.environment import AirflowSettings, airflow_environment, new_secrets
+from airflow_llm_provider.starter.template import restore, save, template_path
 from airflow_llm_provider.xcom import RunSummary
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_llm_provider.local.home import POOL, pools
+from airflow_llm_provider.starter.pools import POOL, pools
 from tests.compose.compose_file import COMPOSE_FILE, ComposeFile, interpolate
 
 ROOT = COMPOSE_FILE.parent

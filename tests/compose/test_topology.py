@@ -17,7 +17,7 @@ import redis
 
 from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.local.rest import wait_until
-from airflow_llm_provider.local.tickets import sample_tickets
+from airflow_llm_provider.starter.tickets import sample_tickets
 from airflow_llm_provider.testing.scripted_server import Rule
 from tests.system.stage import SYSTEM, Run, asked, echoes, rows
 

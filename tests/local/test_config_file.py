@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_llm_provider.local.config_file import write_config
-from airflow_llm_provider.local.environment import AirflowSettings, airflow_environment, new_secrets
 from airflow_llm_provider.local.errors import StartError
+from airflow_llm_provider.starter.environment import AirflowSettings, airflow_environment, new_secrets
 
 
 def read(path: Path) -> ConfigParser:

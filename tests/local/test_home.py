@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_llm_provider.local.errors import LocalError
-from airflow_llm_provider.local.home import POOL, Home, default_dags, pools
+from airflow_llm_provider.local.home import Home, default_dags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,15 +36,6 @@ class TestHome:
 
     def test_an_empty_folder_can_be_used(self, tmp_path: Path) -> None:
         Home(tmp_path).create(empty=True)
-
-
-class TestPools:
-    def test_hold_a_shard_of_every_example(self) -> None:
-        """As code, and with the room that the DAGs of the demo and of the compose file need."""
-        assert pools().keys() == {POOL}
-        assert pools()[POOL]["slots"] >= 2
-        # What waits by deferring has not finished, and goes on.
-        assert pools()[POOL]["include_deferred"] is True
 
 
 class TestDefaultDags:

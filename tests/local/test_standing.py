@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from airflow_llm_provider.local import standing
-from airflow_llm_provider.local.endpoint import ModelEndpoint
 from airflow_llm_provider.local.home import Home
+from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
-from airflow_llm_provider.local.environment import bundles
+from airflow_llm_provider.starter.environment import bundles
 from tests.system.scenes import PARTITIONS, facts, scenes
 from tests.system.versioned_bundle import publish
 

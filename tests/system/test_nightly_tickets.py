@@ -14,7 +14,7 @@ import pytest
 from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.local.errors import ApiError
 from airflow_llm_provider.local.rest import wait_until
-from airflow_llm_provider.local.tickets import sample_tickets, write_sample_tickets
+from airflow_llm_provider.starter.tickets import sample_tickets, write_sample_tickets
 from tests.system.backfills import once_unlocked
 from tests.system.stage import API_KEY, ROW_TEXT, SYSTEM, Run, begins_with
 

@@ -1,20 +1,18 @@
-"""Which model the demo asks: the small one it serves itself, or yours."""
+"""Which model is asked: yours, as the environment says, and which connection leads there."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.errors import LocalError
-from airflow_llm_provider.local.model_server import MODEL_NAME, ModelServer
+from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
-__all__ = ["ModelEndpoint", "serve_unless_given", "yours"]
+__all__ = ["CONNECTION", "ModelEndpoint", "yours"]
 
+CONNECTION = "llm_default"
 _OPENAI = "https://api.openai.com/v1"
 
 
@@ -38,6 +36,7 @@ def yours(environment: Mapping[str, str]) -> ModelEndpoint | None:
     A key alone is no wish to spend money: many environments have one. `LLM_MODEL` or `LLM_BASE_URL` is.
 
     :param environment: where LLM_BASE_URL, LLM_API_KEY (or OPENAI_API_KEY) and LLM_MODEL are looked up.
+    :raises LLMInputError: when only a part of an endpoint is given.
     """
     base_url = environment.get("LLM_BASE_URL", "").strip()
     model = environment.get("LLM_MODEL", "").strip()
@@ -45,26 +44,12 @@ def yours(environment: Mapping[str, str]) -> ModelEndpoint | None:
     if not base_url and not model:
         return None
     if not model:
-        raise LocalError("LLM_BASE_URL is set, but LLM_MODEL is not: name the model to ask")
+        raise LLMInputError("LLM_BASE_URL is set, but LLM_MODEL is not: name the model to ask")
     if not base_url and not key:
-        raise LocalError(
+        raise LLMInputError(
             f"LLM_MODEL is {model!r}, but there is neither LLM_BASE_URL nor a key: set one of them"
         )
     base_url = base_url or _OPENAI
     if not base_url.startswith(("http://", "https://")):
-        raise LocalError(f"LLM_BASE_URL is {base_url!r}: it must begin with http:// or https://")
+        raise LLMInputError(f"LLM_BASE_URL is {base_url!r}: it must begin with http:// or https://")
     return ModelEndpoint(base_url=base_url, model=model, api_key=key or None)
-
-
-@contextmanager
-def serve_unless_given(given: ModelEndpoint | None, home: Path) -> Iterator[ModelEndpoint]:
-    """Yield the given endpoint, or serve the small model meanwhile.
-
-    :param given: see `yours`.
-    :param home: folder of the server's log.
-    """
-    if given is not None:
-        yield given
-        return
-    with ModelServer(home) as server:
-        yield ModelEndpoint(base_url=server.base_url, model=MODEL_NAME)

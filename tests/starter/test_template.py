@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.template import restore, save, template_path
+from airflow_llm_provider.starter.template import restore, save, template_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_llm_provider.local.environment import AirflowSettings, Secrets, airflow_environment
+from airflow_llm_provider.starter.environment import AirflowSettings, Secrets, airflow_environment
 
 SECRETS = Secrets(fernet_key="fernet", jwt_secret="jwt", api_secret="api")
 

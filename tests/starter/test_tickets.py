@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.tickets import sample_tickets, write_sample_tickets
+from airflow_llm_provider.starter.tickets import sample_tickets, write_sample_tickets
 
 if TYPE_CHECKING:
     from pathlib import Path

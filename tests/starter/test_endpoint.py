@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_llm_provider.local.endpoint import ModelEndpoint, yours
-from airflow_llm_provider.local.errors import LocalError
+from airflow_llm_provider.errors import LLMInputError
+from airflow_llm_provider.starter.endpoint import ModelEndpoint, yours
 
 
 class TestYours:
@@ -37,5 +37,5 @@ class TestYours:
         ],
     )
     def test_half_of_the_settings_is_refused(self, environment, message) -> None:
-        with pytest.raises(LocalError, match=message):
+        with pytest.raises(LLMInputError, match=message):
             yours(environment)
