@@ -87,11 +87,11 @@ def _data_below(layout: Layout, folder: str) -> list[str]:
     return [*_data(layout, folder), *below]
 
 
-def check_apart(layout: Layout, fs: AbstractFileSystem, root: str, paths: Iterable[str]) -> None:
+def check_apart(layout: Layout, fs: AbstractFileSystem, roots: Iterable[str], paths: Iterable[str]) -> None:
     """Make sure that no run reads what another one wrote.
 
     :param fs: filesystem of the source.
-    :param root: folder below which everything belongs to the source; the source itself when it is one file.
+    :param roots: folders below which everything belongs to the source; the source itself when it is one file.
     :param paths: the source's files.
     :raises LLMInputError: when the source takes in the destination's folder, or Parquet files in it.
     """
@@ -102,7 +102,7 @@ def check_apart(layout: Layout, fs: AbstractFileSystem, root: str, paths: Iterab
     own = real(layout.storage.path("")).strip("/")
     parents = {path.rpartition("/")[0] for path in paths if path.endswith(".parquet")}
     folders = {real(parent).strip("/") for parent in parents}
-    if own in folders or f"{own}/".startswith(real(root).strip("/") + "/"):
+    if own in folders or f"{own}/".startswith(tuple(real(root).strip("/") + "/" for root in roots)):
         raise LLMInputError(
             f"the destination {public_uri(layout.destination)} and the source lie inside each other, so that the next run "
             "would read this one's output: give the destination a folder beside the source, or a source that names its "

@@ -46,11 +46,13 @@ class Found:
     :param root: folder whose files, now and later, all belong to the source; the file itself when it is one. With a
         glob, only as far as it takes in whole folders.
     :param files: the files, sorted by path.
+    :param linked: folders elsewhere whose files, now and later, belong to the source by way of a link.
     """
 
     fs: AbstractFileSystem
     root: str
     files: tuple[SourceFile, ...]
+    linked: tuple[str, ...] = ()
 
 
 def find_files(url: str, resolver: Resolver) -> Found:
@@ -71,7 +73,8 @@ def find_files(url: str, resolver: Resolver) -> Found:
     except Exception as error:
         raise LLMStateError(f"{public_uri(url)} could not be opened: {reason(error)}") from error
     path = path.rstrip("/") or path
-    found = FileWalk(fs).find(path)
+    walk = FileWalk(fs)
+    found = walk.find(path)
     if found is None:
         raise LLMSourceNotFoundError(f"nothing matches the source {public_uri(url)}")
     root, entries = found
@@ -81,7 +84,9 @@ def find_files(url: str, resolver: Resolver) -> Found:
         )
     files = sorted((_file(fs, entry, root) for entry in entries), key=lambda file: file.path)
     takes_all = path == root or "**" in path[len(root) :].split("/")
-    return Found(fs=fs, root=root if takes_all else path, files=tuple(files))
+    return Found(
+        fs=fs, root=root if takes_all else path, files=tuple(files), linked=tuple(sorted(walk.linked))
+    )
 
 
 def look_again(found: Found) -> tuple[SourceFile, ...]:

@@ -143,7 +143,8 @@ class Source:
 
         :raises LLMInputError: when it does: the next run would read this one's output.
         """
-        check_apart(layout, self._found.fs, self._found.root, (file.path for file in self.files))
+        found = self._found
+        check_apart(layout, found.fs, (found.root, *found.linked), (file.path for file in found.files))
 
     def check_unchanged(self) -> None:
         """Make sure that the files are still those that were opened.

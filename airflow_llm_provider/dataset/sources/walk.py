@@ -42,6 +42,8 @@ class FileWalk:
         self._fs = fs
         #: Where the links lead that the walk is in.
         self._within: list[str] = []
+        #: Real paths of folders that were reached over a link, and of which every file is taken, now and later.
+        self.linked: set[str] = set()
 
     def find(self, path: str) -> tuple[str, list[dict[str, Any]]] | None:
         """Return the files that a path names, and the part of it that is no pattern; ``None``: there are none."""
@@ -130,7 +132,12 @@ class FileWalk:
         yield folder["name"]
         self._within.pop()
 
+    def _note_linked(self, folder: str) -> None:
+        if self._within:
+            self.linked.add(os.path.realpath(folder))
+
     def _below(self, folder: str) -> Iterator[dict[str, Any]]:
+        self._note_linked(folder)
         for entry in self.entries(folder):
             if _name(entry)[0] in "._":
                 continue
@@ -159,6 +166,7 @@ class FileWalk:
                 yield from self._matching(inner, rest) if rest else self._below(inner)
 
     def _anywhere(self, folder: str, rest: list[str]) -> Iterator[dict[str, Any]]:
+        self._note_linked(folder)
         if not rest:
             yield from self._below(folder)
             return

@@ -349,6 +349,34 @@ class TestOpenSource:
         with pytest.raises(LLMInputError, match="lie inside each other"):
             open_source(f"{tmp_path}/{source}").check_apart(Layout(f"{tmp_path}/{destination}"))
 
+    @pytest.mark.parametrize(
+        ("source", "destination", "apart"),
+        [
+            ("in", "out", False),
+            ("in", "in/deep/link", False),
+            ("in", "out/answers", False),
+            ("in/**/*.csv", "out/answers", False),
+            ("in/*", "out", False),
+            ("in/deep/link/*.csv", "out/answers", True),
+            ("in/*.csv", "out", True),
+            ("in", "out2", True),
+        ],
+    )
+    def test_a_link_inside_the_source_is_none_either_before_anything_is_written(
+        self, tmp_path, source, destination, apart
+    ):
+        for folder in ("in/deep", "out"):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "a.csv").write_bytes(CSV)
+        (tmp_path / "in" / "a.csv").write_bytes(CSV)
+        (tmp_path / "in" / "deep" / "link").symlink_to(tmp_path / "out")
+        opened, layout = open_source(f"{tmp_path}/{source}"), Layout(f"{tmp_path}/{destination}")
+        if apart:
+            opened.check_apart(layout)
+            return
+        with pytest.raises(LLMInputError, match="lie inside each other"):
+            opened.check_apart(layout)
+
     def test_a_run_never_reads_the_output_of_another_as_its_own_input(self, make_workbench, numbers):
         bench = make_workbench()
         bench.merge(bench.run(numbers(range(3))))
