@@ -57,7 +57,7 @@ class OpenAIClient:
     :param headers: further HTTP headers.
     :param concurrency: most requests in flight, hence connections.
     :param epoch: source of epoch seconds, for dates in headers.
-    :raises LLMInputError: when the URL is none, or a header or the environment's proxy cannot be used.
+    :raises LLMInputError: when the URL or the key is none, or a header or the environment's proxy cannot be used.
     """
 
     def __init__(
@@ -71,6 +71,10 @@ class OpenAIClient:
         concurrency: int = 16,
         epoch: Callable[[], float] = time.time,
     ) -> None:
+        for name, value in (("base_url", base_url), ("api_key", api_key)):
+            if value is not None and not isinstance(value, str):
+                # The value may be a secret, so it is not shown.
+                raise LLMInputError(f"{name} is a {type(value).__name__}: give a text, or None")
         key = _checked_key(api_key)
         if concurrency < 1:
             raise LLMInputError(f"concurrency is {concurrency}: give at least 1")

@@ -121,7 +121,10 @@ def run_dataset(
         max_same_rejections=max_same_rejections,
     )
     check_keep_days(keep_days)  # merge does it too, but then the answers are paid for
-    destination = fspath(destination)
+    if client is None:
+        OpenAIClient(
+            base_url=base_url, api_key=api_key
+        )  # says what is wrong with them before anything is written
     pricer = Pricer(prices, base_url=base_url)
 
     given: dict[str, Any] = {
@@ -147,6 +150,7 @@ def run_dataset(
         clock=clock,
         log=log,
     )
+    destination = fspath(destination)
     account = Account(
         name="",
         client=(lambda _: client())

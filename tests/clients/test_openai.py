@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
+from yarl import URL
 
 from airflow_llm_provider.clients import openai
 from airflow_llm_provider.clients.openai import OpenAIClient
@@ -298,6 +299,21 @@ class TestConstruction:
     def test_a_url_that_is_none_is_refused(self, url):
         with pytest.raises(LLMInputError, match="base URL must be an http or https URL"):
             OpenAIClient(base_url=url)
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"api_key": b"sk-4711"}, "^api_key is a bytes: give a text, or None$"),
+            ({"api_key": 4711}, "^api_key is a int"),
+            ({"api_key": b""}, "^api_key is a bytes"),
+            ({"base_url": b"http://host/v1"}, "^base_url is a bytes"),
+            ({"base_url": URL("http://host/v1")}, "^base_url is a URL"),
+        ],
+    )
+    def test_what_is_no_text_is_refused_and_not_shown(self, given, message):
+        with pytest.raises(LLMInputError, match=message) as caught:
+            OpenAIClient(**given)
+        assert "4711" not in str(caught.value)
 
     def test_no_concurrency_is_refused(self):
         with pytest.raises(LLMInputError, match="concurrency is 0"):

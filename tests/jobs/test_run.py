@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -155,6 +156,12 @@ class TestBadSettings:
         with pytest.raises(LLMInputError, match=f"{name} is empty"):
             split(job.spec, places["source"], places["destination"])
 
+    def test_a_destination_that_is_none_is_refused(self, job):
+        job.write(TEXTS)
+        for run in (split, run_dataset):
+            with pytest.raises(LLMInputError, match="destination is a int: give a path or URL"):
+                run(job.spec, job.source, 5)
+
     def test_bounds_beyond_64_bits_are_kept(self, job):
         schema = {
             "type": "object",
@@ -297,6 +304,15 @@ class TestRunDataset:
         with pytest.raises(LLMInputError, match="keep_days is 0"):
             run_dataset(job.spec, job.source, job.destination, base_url=scripted_server.base_url, keep_days=0)
         assert not scripted_server.requests
+
+    @pytest.mark.parametrize(
+        "wrong", [{"base_url": "nonsense"}, {"base_url": 80}, {"api_key": b"key"}, {"api_key": "two words"}]
+    )
+    def test_an_endpoint_or_a_key_that_is_none_is_refused_before_anything_is_written(self, job, wrong):
+        job.write(["a"])
+        with pytest.raises(LLMInputError, match=r"base.(URL|url)|API key|api_key"):
+            run_dataset(job.spec, job.source, job.destination, **wrong)
+        assert not Path(job.destination).exists()
 
     def test_works_inside_a_running_loop_as_in_a_notebook(self, job, scripted_server):
         job.write(TEXTS)

@@ -102,7 +102,9 @@ def _opened(
     return Opened(preparation=preparation, reading=reading, source=source, rows=selection)
 
 
-def _check_given(name: str, value: str) -> None:
+def _check_given(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise LLMInputError(f"{name} is a {type(value).__name__}: give a path or URL")
     if not value.strip():
         raise LLMInputError(
             f"{name} is empty: a template that renders to nothing would mean the current folder"

@@ -61,7 +61,7 @@ def split(
     :raises LLMStateError: storage that cannot be read or written.
     """
     source = fspath(source) if isinstance(source, PathLike) else source
-    destination = fspath(destination)
+    destination = fspath(destination) if isinstance(destination, PathLike) else destination
     options = options or SplitOptions()
     log = log or _log
     pricer = pricer or Pricer()
