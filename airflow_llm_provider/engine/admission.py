@@ -9,6 +9,7 @@ from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.engine.events import AccountLost, Waiting, WaitReason
 from airflow_llm_provider.engine.exchange import is_of_account
 from airflow_llm_provider.engine.limiter import AccountHaltedError, Cost, CostExceedsLimitError
+from airflow_llm_provider.engine.retry import asked_wait
 from airflow_llm_provider.engine.terminal import halted_error
 from airflow_llm_provider.errors import LLMError, LLMRetryableError
 
@@ -118,9 +119,17 @@ class Admission:
             admitted.lane.cool(self._clock.monotonic() + pause, WaitReason.LIMIT)
 
     def wait_after(self, exchange: Exchange, wait: float | None) -> float | None:
-        """Return how long a row is to wait by itself: not for its account's pause when there are other accounts."""
-        paused = isinstance(exchange.result, CallError) and exchange.result.kind is FailureKind.RATE_LIMITED
-        return 0.0 if wait and paused and self._routing.only is None else wait
+        """Return how long a row is to wait by itself: not for its account's pause when there are other accounts.
+
+        :raises LLMRetryableError: when the pause is too long to hold pool slots for it.
+        """
+        error = exchange.result
+        if not wait or not isinstance(error, CallError) or error.kind is not FailureKind.RATE_LIMITED:
+            return wait
+        if self._routing.only is None:
+            return 0.0
+        self._check_wait(asked_wait(error) or 0.0)
+        return wait
 
     def after_refusal(self, exchange: Exchange, lane: Lane, stop: LLMError) -> LLMError | None:
         """Return what ends the run; ``None``: only an account is lost, and the row may go out on another."""
@@ -178,15 +187,18 @@ class Admission:
                 lane.cool(now + wait, WaitReason.LIMIT)
                 if self._routing.has_other(lane, now, too_small):
                     return False
-            if self._max_wait is not None and wait > self._max_wait:
-                raise LLMRetryableError(
-                    f"The account's limits hold back requests for {wait:.0f} s, longer than the "
-                    f"{self._max_wait:.0f} s that are waited for. Run again later: every answer so far is kept.",
-                    retry_after=wait,
-                )
+            self._check_wait(wait)
             await self._wait(request, WaitReason.LIMIT, wait)
             wait = await lane.limiter.recheck(reservation)
         return True
+
+    def _check_wait(self, wait: float) -> None:
+        if self._max_wait is not None and wait > self._max_wait:
+            raise LLMRetryableError(
+                f"The account's limits hold back requests for {wait:.0f} s, longer than the {self._max_wait:.0f} s that "
+                "are waited for. Run again later: every answer so far is kept.",
+                retry_after=wait,
+            )
 
     async def _pass_budget(
         self, lane: Lane, request: Request, reservation: Reservation, too_small: Collection[Lane]

@@ -136,6 +136,20 @@ class TestRateLimit:
         assert rig.engine.report.pending == 95
         assert rig.clock.monotonic() < 2
 
+    def test_a_pause_beyond_the_bound_is_noticed_before_it_is_over_by_the_last_rows_too(self, rig):
+        rig.build(then=rate_limited(250), concurrency=4, max_limit_wait=100.0)
+        with pytest.raises(
+            LLMRetryableError, match=r"hold back requests for 250 s.*than the 100 s"
+        ) as raised:
+            rig.run(4, total=4)
+        assert raised.value.retry_after == 250
+        assert rig.clock.monotonic() < 2
+        assert (len(rig.client.calls), rig.engine.report.pending) == (4, 4)
+
+    def test_a_pause_within_the_bound_is_waited_for(self, rig):
+        rig.build([rate_limited(100)], concurrency=1, max_limit_wait=100.0)
+        assert rig.run(1).rows_by_status == {"success": 1}
+
     def test_a_row_that_alone_is_refused_for_ever_ends_alone(self, rig):
         def respond(call):
             return rate_limited() if call.body["row"] == 3 else Delayed(answer="ok", seconds=5)
