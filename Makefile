@@ -69,7 +69,7 @@ TEST_TOOLS := apache-airflow-providers-amazon|apache-airflow-providers-celery|as
 
 # What touches Airflow, with the oldest Airflow and the oldest libraries that pyproject.toml allows.
 test-oldest: $(OLDEST)/.installed browser
-	$(OLDEST)/bin/pytest tests/operators tests/task_groups tests/decorators tests/plugins tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
+	$(OLDEST)/bin/pytest tests/operators tests/links tests/notifications tests/scheduling tests/task_groups tests/decorators tests/plugins tests/hooks tests/dags tests/system --ignore tests/system/test_demo.py \
 		-W ignore::FutureWarning -W ignore::DeprecationWarning $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow_llm_provider.hooks.llm import LLMHook
     from airflow_llm_provider.jobs import run_dataset
+    from airflow_llm_provider.notifications.task_summary import task_summary
     from airflow_llm_provider.operators.complete import CompleteShardOperator
     from airflow_llm_provider.operators.dataset import CompleteDatasetOperator
     from airflow_llm_provider.operators.merge import MergeShardsOperator
-    from airflow_llm_provider.operators.notices import task_summary
-    from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
     from airflow_llm_provider.operators.shard import ShardDatasetOperator
     from airflow_llm_provider.operators.split_by_file import (
         CountFilesOperator,
         ListFilesOperator,
         PlanShardsOperator,
     )
+    from airflow_llm_provider.scheduling.retry_policy import LLMRetryPolicy
     from airflow_llm_provider.spec import CompletionSpec
     from airflow_llm_provider.task_groups.llm_map import llm_map
 
@@ -51,14 +51,14 @@ _HOMES = {
     "CompletionSpec": "spec",
     "CountFilesOperator": "operators.split_by_file",
     "LLMHook": "hooks.llm",
-    "LLMRetryPolicy": "operators.retry_policy",
+    "LLMRetryPolicy": "scheduling.retry_policy",
     "ListFilesOperator": "operators.split_by_file",
     "MergeShardsOperator": "operators.merge",
     "PlanShardsOperator": "operators.split_by_file",
     "ShardDatasetOperator": "operators.shard",
     "llm_map": "task_groups.llm_map",
     "run_dataset": "jobs",
-    "task_summary": "operators.notices",
+    "task_summary": "notifications.task_summary",
 }
 
 

@@ -52,7 +52,7 @@ def get_provider_info() -> dict[str, Any]:
                 "class-name": "airflow_llm_provider.decorators.llm_complete.llm_complete_task",
             }
         ],
-        "extra-links": ["airflow_llm_provider.operators.links.RunPageLink"],
+        "extra-links": ["airflow_llm_provider.links.run_page.RunPageLink"],
         "config": {
             "llm": {
                 "description": "Defaults of airflow-llm-provider.",

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.links.run_page import RunPageLink
 from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of
 from airflow_llm_provider.operators.arguments import (
     as_count,
@@ -26,11 +27,10 @@ from airflow_llm_provider.operators.arguments import (
     check_known,
     read_all,
 )
-from airflow_llm_provider.operators.failures import no_hopeless_retries
-from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
-from airflow_llm_provider.operators.waiting import coming_back_later
+from airflow_llm_provider.scheduling.failures import no_hopeless_retries
+from airflow_llm_provider.scheduling.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from airflow_llm_provider.operators.complete import (
     CompleteShardOperator,
     quiet_chatty_loggers,
 )
-from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.handover import push_plan
 from airflow_llm_provider.operators.mapping import same_for_all
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
@@ -24,7 +23,8 @@ from airflow_llm_provider.operators.outlets import emit_events
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.shard import ShardDatasetOperator
-from airflow_llm_provider.operators.waiting import coming_back_later
+from airflow_llm_provider.scheduling.failures import no_hopeless_retries
+from airflow_llm_provider.scheduling.waiting import coming_back_later
 from airflow_llm_provider.xcom import SHARD_STATE_KEY, SUMMARY_KEY
 
 if TYPE_CHECKING:

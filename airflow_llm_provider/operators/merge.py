@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import AirflowSkipException
 from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.links.run_page import RunPageLink
 from airflow_llm_provider.operators.arguments import (
     as_optional_count,
     as_optional_share,
@@ -18,11 +19,10 @@ from airflow_llm_provider.operators.arguments import (
     check_known,
     read_all,
 )
-from airflow_llm_provider.operators.failures import no_hopeless_retries
-from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.outlets import emit_events
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
+from airflow_llm_provider.scheduling.failures import no_hopeless_retries
 from airflow_llm_provider.xcom import SUMMARY_KEY
 
 if TYPE_CHECKING:

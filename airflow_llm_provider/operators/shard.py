@@ -11,6 +11,7 @@ from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.compat import airflow_option
 from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
+from airflow_llm_provider.links.run_page import RunPageLink
 from airflow_llm_provider.operators.accounts import (
     check_cap,
     check_fallback,
@@ -38,12 +39,11 @@ from airflow_llm_provider.operators.arguments import (
     check_spec,
     read_all,
 )
-from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.handover import push_plan
-from airflow_llm_provider.operators.links import RunPageLink
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.pools import check_pools
+from airflow_llm_provider.scheduling.failures import no_hopeless_retries
 from airflow_llm_provider.xcom import PLAN_KEY
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from airflow_llm_provider.operators.arguments import (
     check_known,
     read_all,
 )
-from airflow_llm_provider.operators.failures import no_hopeless_retries
 from airflow_llm_provider.operators.handover import ESTIMATE_KEY, NO_PLAN, push_plan
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.shard import ShardDatasetOperator
+from airflow_llm_provider.scheduling.failures import no_hopeless_retries
 from airflow_llm_provider.xcom import LISTING_KEY, PLAN_KEY, GroupReference
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from uuid import UUID
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_llm_provider.operators.pools import POOLS_PREFIX
-from airflow_llm_provider.operators.priority import BackfillLast
+from airflow_llm_provider.scheduling.priority import BackfillLast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_llm_provider.operators.links import PAGE_PREFIX
+from airflow_llm_provider.links.run_page import PAGE_PREFIX
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

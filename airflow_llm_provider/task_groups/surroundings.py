@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_llm_provider.hooks.compat import DOUBLING_BACKOFF, airflow_option
-from airflow_llm_provider.operators.priority import weight_rule
-from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
+from airflow_llm_provider.scheduling.priority import weight_rule
+from airflow_llm_provider.scheduling.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 
 if TYPE_CHECKING:
     from airflow.sdk import TaskGroup

@@ -7,15 +7,10 @@ import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_llm_provider import CompletionSpec, LLMHook, ShardDatasetOperator
-from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES
 from airflow_llm_provider.testing.scripted_client import ScriptedClient
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
-
-#: Airflow before 3.3 has no retry policies to test.
-collect_ignore = [] if RETRY_POLICIES else ["test_retry_policy.py"]
 
 
 class RecordedTaskInstance:
@@ -29,10 +24,9 @@ class RecordedTaskInstance:
         self.task_id = "label.complete"
         self.try_number = 1
         self.map_index = 0
-        self.first_reschedule: datetime | None = None
 
-    def get_first_reschedule_date(self, context: Any) -> datetime | None:
-        return self.first_reschedule
+    def get_first_reschedule_date(self, context: Any) -> None:
+        return None
 
     def xcom_push(self, key: str, value: Any) -> None:
         if self.push_error is not None:

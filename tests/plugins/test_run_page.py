@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from airflow_llm_provider.operators.links import PAGE_PREFIX
+from airflow_llm_provider.links.run_page import PAGE_PREFIX
 from airflow_llm_provider.plugins.run_page import LLMRunPlugin, run_page
 
 if TYPE_CHECKING:

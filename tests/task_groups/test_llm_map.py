@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Asset, AssetAlias, TaskGroup, chain, dag, task, tas
 
 from airflow_llm_provider import CompletionSpec, llm_map
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.operators.retry_policy import RETRY_POLICIES, LLMRetryPolicy
+from airflow_llm_provider.scheduling.retry_policy import RETRY_POLICIES, LLMRetryPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_llm_provider import CompleteShardOperator, MergeShardsOperator, ShardDatasetOperator
-from airflow_llm_provider.operators.links import RunPageLink
+from airflow_llm_provider.links.run_page import RunPageLink
 
 OPERATORS = [ShardDatasetOperator, CompleteShardOperator, MergeShardsOperator]
 

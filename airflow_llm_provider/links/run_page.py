@@ -1,4 +1,4 @@
-"""Links that a task shows in the UI."""
+"""The link to the page of a run."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.errors import LLMRetryableError
-from airflow_llm_provider.operators.failures import is_hopeless
+from airflow_llm_provider.scheduling.failures import is_hopeless
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryDecision, RetryPolicy

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKFILL_DISCOUNT", "BACKFILL_LAST", "BackfillLast", "is_registered", "weight_rule"]
 
 #: What a mapped task's ``weight_rule`` must be: Airflow takes an instance from tasks that are not mapped only.
-BACKFILL_LAST = "airflow_llm_provider.operators.priority.BackfillLast"
+BACKFILL_LAST = "airflow_llm_provider.scheduling.priority.BackfillLast"
 #: More than the weights of any DAG's tasks sum up to, and far from the bounds of a 32-bit number.
 BACKFILL_DISCOUNT = 1_000_000
 _BACKFILL = "backfill"

@@ -14,7 +14,7 @@ from airflow_llm_provider.errors import (
     LLMSourceNotFoundError,
     LLMStateError,
 )
-from airflow_llm_provider.operators.retry_policy import LLMRetryPolicy
+from airflow_llm_provider.scheduling.retry_policy import LLMRetryPolicy
 
 
 def decide(error: BaseException) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_llm_provider import CompletionSpec, llm_map
-from airflow_llm_provider.operators.priority import (
+from airflow_llm_provider.scheduling.priority import (
     BACKFILL_DISCOUNT,
     BACKFILL_LAST,
     BackfillLast,
