@@ -84,6 +84,7 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 soak: install
 	$(BIN)/python -m benchmarks
 	$(BIN)/pytest tests/compose tests/benchmarks tests/system -m soak
+	$(BIN)/pytest -m hypothesis --hypothesis-profile=new
 
 # Newest versions of everything, for every supported Python; no URLs.
 constraints: install

@@ -7,6 +7,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
@@ -22,6 +23,17 @@ for _name in [
     name for name in os.environ if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__DATABASE__", "OPENAI_"))
 ]:
     del os.environ[_name]
+
+# The same examples in every run and nothing that is timed: a change is judged by what it does, not by how busy the machine
+# is. `make soak` looks for new ones. A fixture may serve all examples of a test.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("new", settings.get_profile("same"), derandomize=False)
+settings.load_profile("same")
 
 
 #: What takes longest, a real Airflow each; the two workers begin with it.

@@ -165,7 +165,7 @@ class LegalTransitions(RuleBasedStateMachine):
 
 
 TestLegalTransitions = LegalTransitions.TestCase
-TestLegalTransitions.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestLegalTransitions.settings = settings(max_examples=60, stateful_step_count=60)
 
 
 def request(index=0):

@@ -247,7 +247,7 @@ class TestShare:
 
 
 class TestProperties:
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(
         limit=st.integers(1, 100_000),
         steps=st.lists(

@@ -287,7 +287,7 @@ class TestFallback:
 
 
 class TestEveryRow:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(data=st.data())
     def test_ends_exactly_once_or_is_pending(self, data):
         run = Run(rows=data.draw(st.integers(1, 40)), concurrency=data.draw(st.integers(1, 6)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.engine.call import CallError, FailureKind, Reply
@@ -32,11 +32,7 @@ STEPS = st.tuples(
     st.sampled_from([0.0, 0.1, 1.0, 3.0]),
 )
 ROWS = st.lists(st.lists(STEPS, max_size=6), min_size=0, max_size=12)
-SETTINGS = settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+SETTINGS = settings(max_examples=150)
 
 
 def answer(step):

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
@@ -239,7 +239,7 @@ class TestEcho:
 
 
 class TestEveryRow:
-    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=12)
     @given(data=st.data())
     def test_ends_exactly_once_whatever_happens_on_the_way(self, job, tmp_path_factory, data):
         job.folder = folder = tmp_path_factory.mktemp("run")

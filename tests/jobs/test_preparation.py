@@ -27,7 +27,7 @@ def spec(prompt: str, **fields: object) -> CompletionSpec:
 
 
 class TestRowPreparation:
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(
         rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=12),
         prompt=st.sampled_from(

@@ -137,7 +137,7 @@ class Twins:
 class TestLua:
     """The Lua text does what the Python text does, to the last bit."""
 
-    @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate])
+    @settings(max_examples=30, phases=[Phase.explicit, Phase.generate])
     @given(
         max_requests=st.sampled_from([5.0, 40.0, 600.0, 1e15]),
         max_tokens=st.sampled_from([500.0, 9000.0, 1e15]),

@@ -15,7 +15,7 @@ def digest(table, salt=b""):
 
 
 class TestContentHash:
-    @settings(deadline=None, max_examples=40)
+    @settings(max_examples=40)
     @given(tables(), st.integers(1, 31), st.integers(0, 5))
     def test_does_not_depend_on_batches_or_buffers(self, table, chunk, offset):
         padded = pa.concat_tables([table.slice(0, offset), table]).combine_chunks()
@@ -23,7 +23,7 @@ class TestContentHash:
         again = pa.Table.from_batches(moved.to_batches(max_chunksize=chunk), table.schema)
         assert digest(again) == digest(table)
 
-    @settings(deadline=None, max_examples=40)
+    @settings(max_examples=40)
     @given(tables(), st.data())
     def test_depends_on_every_row_and_its_place(self, table, data):
         if table.num_rows < 2:

@@ -88,7 +88,7 @@ class TestSharedCounter:
         assert children() == before
         assert shared.note is None
 
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(batches=st.lists(st.lists(st.text(max_size=30), max_size=8), max_size=6))
     def test_batches_keep_their_counts_and_order(self, alone, small_portions, batches):
         shared = shared_with(alone, FakeProcess(alone.count))

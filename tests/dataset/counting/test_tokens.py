@@ -203,7 +203,7 @@ class TestCounting:
         whole = ToktokCounter("o200k_base", toktok).count([text])[0]
         assert abs(count - whole) <= 2 * len(pieces(text))
 
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(
         texts=st.lists(
             st.one_of(
@@ -223,7 +223,6 @@ class TestCounting:
         texts = ["word " * n for n in range(2000)]
         assert counter.count(texts) == [counter.count([text])[0] for text in texts]
 
-    @settings(deadline=None)
     @given(
         st.lists(st.one_of(TEXTS, st.text(KNOTTY, max_size=40)), max_size=10),
         st.sampled_from(["o200k_base", "cl100k_base", "o200k_harmony"]),
@@ -272,7 +271,7 @@ class TestCounting:
 
 
 class TestPieces:
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(st.text(st.sampled_from("ab 1\n."), min_size=1, max_size=40), st.integers(1, 9000))
     def test_lose_nothing(self, text, times):
         parts = pieces(text * times)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.arrow.content_hash import ContentHash
@@ -106,7 +106,7 @@ class TestOrderByTokens:
     def test_A2_no_rows_make_no_shards(self, bench, numbers):
         assert bench.split(numbers([]), order_by="tokens").shards == ()
 
-    @settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=10)
     @given(table=tables(), rows=st.integers(1, 9), budget=st.integers(1, 60))
     def test_holds_every_value_bit_for_bit(self, make_workbench, monkeypatch, table, rows, budget):
         monkeypatch.setattr(draft, "SortingWindow", partial(SortingWindow, rows=rows))

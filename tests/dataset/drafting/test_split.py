@@ -2,7 +2,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.arrow.content_hash import ContentHash
@@ -162,7 +162,7 @@ class TestDraftSplit:
                 ),
             )
 
-    @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=25)
     @given(table=tables(), tokens=st.integers(1, 60), spill=st.booleans())
     def test_holds_every_value_bit_for_bit(self, make_workbench, table, tokens, spill):
         bench = make_workbench("memory")

@@ -79,7 +79,7 @@ class Place:
 
 
 class TestTwoAtTheSameMoment:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(order=st.lists(st.sampled_from("AB"), min_size=0, max_size=24))
     def test_never_both_hold_it_and_never_neither(self, order):
         storage = Turns(order)

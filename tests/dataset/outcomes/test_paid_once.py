@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.plans.prepared import PreparedRows
@@ -122,7 +122,7 @@ class History:
 
 
 class TestPaidOnce:
-    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=40)
     @given(seed=st.integers(0, 2**32), nights=st.lists(NIGHTS, min_size=2, max_size=5))
     def test_every_needed_answer_is_paid_for_at_most_once(self, make_workbench, seed, nights):
         history = History(make_workbench("memory"), random.Random(seed))

@@ -162,7 +162,7 @@ class TestResults:
         assert "llm_status" in table.column_names
 
     @given(st.permutations(range(4)), st.lists(st.integers(0, 3 * STEP_ROWS // 2), min_size=4, max_size=4))
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     def test_it_does_not_matter_in_which_order_rows_end(self, order, sizes):
         ends = list(itertools.accumulate(sizes))
         whole = [paid(text=str(index), answer=str(index), index=index) for index in range(ends[-1])]

@@ -4,7 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.drafting.donors import DonorSearch
@@ -220,7 +220,7 @@ class TestReuse:
 
         assert answer_all(bench, bench.split(numbers(range(5, 10)))) == 5
 
-    @settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=10)
     @given(
         seed=st.integers(0, 2**32),
         nights=st.lists(st.tuples(st.integers(5, 60), st.booleans()), min_size=2, max_size=4),
@@ -249,7 +249,7 @@ class TestReuse:
 
 
 class TestDonorSearch:
-    @settings(deadline=None, max_examples=40)
+    @settings(max_examples=40)
     @given(
         old=st.lists(
             st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=8, unique=True), max_size=6

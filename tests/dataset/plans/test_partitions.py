@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.merging.partition_sorter import PartitionSorter
@@ -45,7 +45,6 @@ def spark_unescapes(name):
 
 class TestFolders:
     @given(value=TEXT)
-    @settings(deadline=None)
     def test_are_read_back_by_spark_and_pyarrow(self, value):
         folder = folder_of(["k"], (value,))
         assert "/" not in folder
@@ -136,7 +135,6 @@ class TestKeys:
         ),
         size=st.integers(1, 7),
     )
-    @settings(deadline=None)
     def test_number_partitions_by_their_first_rows_however_rows_are_batched(self, rows, size):
         table = pa.table(
             {

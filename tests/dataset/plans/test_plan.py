@@ -40,7 +40,7 @@ def make_plan(shards=3, schema=None, rows=15_625):
 
 
 class TestPlan:
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(tables())
     def test_comes_back_whole_with_any_schema(self, table):
         plan = make_plan(schema=table.schema)

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from airflow_llm_provider.dataset.arrow.content_hash import ContentHash
 from airflow_llm_provider.dataset.sources.memory import MemorySource
@@ -67,7 +67,7 @@ class TestMemorySource:
         assert read["size"] > 0
         assert len(read["version"]) == 32
 
-    @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=12)
     @given(table=tables())
     def test_holds_every_value_bit_for_bit(self, table):
         source = MemorySource(table)

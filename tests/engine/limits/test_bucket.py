@@ -238,7 +238,7 @@ class TestSettle:
 
 
 class TestProperties:
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=120)
     @given(data=st.data())
     def test_no_window_ever_exceeds_a_limit(self, data):
         """Random costs, refunds, senders that die or give back, pauses, waits ahead of time, quiet times."""
@@ -303,7 +303,7 @@ class TestProperties:
         assert most_in_a_window([(at, 1) for at, _ in sent], window) <= max_requests
         assert most_in_a_window([(at, tokens) for at, tokens in sent], window) <= max_tokens
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     @given(
         tokens=st.lists(st.integers(50, 600), min_size=5, max_size=40),
         max_tokens=st.integers(30_000, 90_000),

@@ -214,7 +214,7 @@ class TestRateAt:
         assert pace.rate_at(state, 9000.0) == pytest.approx(learned)
         assert state[CYCLE_GRANTS] == 1
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(steps=st.lists(st.tuples(st.booleans(), st.floats(0, 5)), max_size=60))
     def test_is_always_a_rate_that_something_can_be_sent_at(self, steps):
         state, now, at = new_state(), 1000.0, 1000.0

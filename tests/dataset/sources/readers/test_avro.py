@@ -6,7 +6,7 @@ from decimal import Decimal
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.sources.source import open_source
@@ -144,7 +144,7 @@ class TestTypes:
                 }
             )
 
-    @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=15)
     @given(
         rows=st.lists(
             st.fixed_dictionaries(

@@ -5,7 +5,7 @@ import io
 import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.sources.source import open_source
@@ -202,7 +202,7 @@ class TestCsv:
         (tmp_path / "a.csv").write_text("v\n" + ("x" * 3_000_000 + "\n") * 7)
         assert [b.num_rows for b in open_source(str(tmp_path)).batches(4096)] == [3, 3, 1]
 
-    @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=60)
     @given(table=st.lists(st.tuples(CELLS, CELLS), max_size=8), end=st.sampled_from(["\n", "\r\n"]))
     def test_reads_what_the_csv_module_writes(self, read, table, end):
         text = io.StringIO()
@@ -212,7 +212,7 @@ class TestCsv:
             {"a": a, "b": b} for a, b in table
         ]
 
-    @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=150)
     @given(
         data=st.lists(
             st.sampled_from([b"a", b",", b"\n", b'"', b"\r", b"\0", b"\xff", "é".encode(), b";"]), max_size=25

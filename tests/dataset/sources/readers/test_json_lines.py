@@ -3,7 +3,7 @@ import json
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.errors import LLMInputError
@@ -158,7 +158,7 @@ class TestJsonLines:
         assert rows(read({"a.jsonl": data.encode()})) == [{"t": "a\u2028b\u0085c"}, {"t": "d"}]
         assert rows(read({"a.jsonl": data.encode("utf-16")})) == [{"t": "a\u2028b\u0085c"}, {"t": "d"}]
 
-    @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=80)
     @given(values=st.lists(st.dictionaries(st.sampled_from("abc"), JSON, max_size=3), max_size=6))
     def test_no_value_changes(self, read, values):
         values = [*values, {"a": None}]
@@ -172,7 +172,7 @@ class TestJsonLines:
                 assert found == value.get(key)
                 assert isinstance(found, bool) == isinstance(value.get(key), bool)
 
-    @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=150)
     @given(
         data=st.lists(
             st.sampled_from(

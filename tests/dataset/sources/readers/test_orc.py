@@ -3,7 +3,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from pyarrow import orc
 
 from airflow_llm_provider.dataset.sources.source import open_source
@@ -70,7 +70,7 @@ class TestOrc:
         with pytest.raises(LLMInputError, match=r"column 'v' is int64 in .*a\.orc and string in .*b\.orc"):
             read(files)
 
-    @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=12)
     @given(table=tables())
     def test_holds_every_value_that_orc_can_hold(self, read, table):
         kept = [name for name in table.schema.names if _orc_holds(table.schema.field(name).type)]

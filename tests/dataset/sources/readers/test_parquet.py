@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_llm_provider.dataset.arrow.content_hash import ContentHash
@@ -33,14 +33,14 @@ def digest(table):
 
 
 class TestParquet:
-    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=40)
     @given(table=tables(nested_dictionaries=True), groups=st.integers(8, 31))
     def test_holds_every_value_bit_for_bit(self, read, table, groups):
         again = read({"a.parquet": parquet(table, row_group_size=groups)}, batch_rows=4)
         assert again.schema.names == table.schema.names
         assert digest(again) == digest(table)
 
-    @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=15)
     @given(table=tables(), cut=st.integers(0, 30))
     def test_many_files_are_one_table(self, read, table, cut):
         files = {"a.parquet": parquet(table.slice(0, cut)), "b.parquet": parquet(table.slice(cut))}

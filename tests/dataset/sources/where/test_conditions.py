@@ -313,7 +313,7 @@ def database(many):
 
 
 class TestAgainstDuckDB:
-    @settings(deadline=None, max_examples=80)
+    @settings(max_examples=80)
     @given(where=_CONDITIONS)
     def test_the_same_rows_are_taken(self, many, database, where):
         row_filter = RowFilter.of(where, many.schema)
