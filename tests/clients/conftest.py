@@ -13,9 +13,10 @@ import pytest
 
 from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.engine.call import CallError
+from tests.still_loop import run_still
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
 
@@ -99,7 +100,10 @@ def raw_server() -> type[RawServer]:
 
 @pytest.fixture
 def ask_raw():
-    """Let a client ask a server that handles connections so; failures stand in for replies."""
+    """Let a client ask a server that handles connections so; failures stand in for replies.
+
+    Time passes when the server lets it, and not before.
+    """
 
     def ask(
         handle, *, body=None, asked: int = 1, timeout: float = 20.0, tls: Certificate | None = None, **options
@@ -116,17 +120,17 @@ def ask_raw():
                 await client.aclose()
                 return found if asked > 1 else found[0]
 
-        return asyncio.run(main())
+        return run_still(main())
 
     return ask
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port() -> Iterator[int]:
+    """A port at which nobody listens, nor can begin to meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.testing.scripted_server import AccountLimits, EndpointOptions, Rule, ScriptedServer
+from tests.still_loop import run_still, time_passes
 
 KEY = "my-own-s3cret"
 
@@ -23,7 +23,13 @@ def body(text="hi", **more):
     return {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 5, **more}
 
 
-def ask(server, *bodies, timeout=20.0, **options):
+async def there(server, *, in_flight):
+    """Wait until the server has so many requests that it has not answered."""
+    while (await asyncio.to_thread(server.stats))["in_flight"] < in_flight:
+        pass
+
+
+def ask(server, *bodies, **options):
     """Send bodies one after the other through one client; a failure stands in for its reply."""
     base_url = server if isinstance(server, str) else server.base_url
 
@@ -32,7 +38,7 @@ def ask(server, *bodies, timeout=20.0, **options):
         found = []
         for each in bodies or (body(),):
             try:
-                found.append(await client.complete(each, timeout=timeout))
+                found.append(await client.complete(each, timeout=20))
             except CallError as error:
                 found.append(error)
         await client.aclose()
@@ -121,16 +127,18 @@ class TestRequests:
         ):
             assert ask(url).text == "echo: hi"
 
-    def test_as_many_as_allowed_are_out_at_once(self):
-        with ScriptedServer(options=EndpointOptions(latency=0.2)) as server:
+    def test_as_many_as_allowed_are_out_at_once(self, scripted_server):
+        scripted_server.script(Rule(held=True))
 
-            async def main():
-                client = OpenAIClient(base_url=server.base_url, concurrency=32)
-                await asyncio.gather(*(client.complete(body(str(n)), timeout=20) for n in range(32)))
-                await client.aclose()
+        async def main():
+            client = OpenAIClient(base_url=scripted_server.base_url, concurrency=32)
+            asked = [asyncio.create_task(client.complete(body(str(n)), timeout=20)) for n in range(32)]
+            await there(scripted_server, in_flight=32)
+            scripted_server.script()
+            await asyncio.gather(*asked)
+            await client.aclose()
 
-            asyncio.run(main())
-            assert server.stats()["max_in_flight"] == 32
+        run_still(main())
 
     def test_rate_headers_come_along(self):
         with ScriptedServer(
@@ -182,21 +190,28 @@ class TestFailures:
         scripted_server.script(Rule(status=status, body={"choices": [{"message": message}]}))
         assert ask(scripted_server).text == "paid"
 
-    def test_C13_a_server_that_never_answers_is_given_up_in_time(self, scripted_server):
-        scripted_server.script(Rule(fault="hang"))
-        error = ask(scripted_server, timeout=0.2)
+    @pytest.mark.parametrize("rule", [Rule(fault="hang", times=1), Rule(held=True, times=1)])
+    def test_C13_a_server_that_does_not_answer_in_time_is_given_up(self, scripted_server, rule):
+        scripted_server.script(rule)
+
+        async def main():
+            client = OpenAIClient(base_url=scripted_server.base_url)
+            task = asyncio.create_task(client.complete(body("a"), timeout=20))
+            await there(scripted_server, in_flight=1)
+            await time_passes(20)
+            with pytest.raises(CallError) as caught:
+                await task
+            assert (await client.complete(body("b"), timeout=20)).text == "echo: b"
+            await client.aclose()
+            return caught.value
+
+        error = run_still(main())
         assert (error.kind, error.code, str(error)) == (
             FailureKind.TIMEOUT,
             "timeout",
-            "no whole answer within 0.2 s",
+            "no whole answer within 20 s",
         )
-        assert scripted_server.stats()["requests"] == 1
-
-    def test_C13_a_slow_answer_is_given_up_in_time(self, scripted_server):
-        scripted_server.script(Rule(delay=30, times=1))
-        slow, quick = ask(scripted_server, body("a"), body("b"), timeout=0.5)
-        assert slow.kind is FailureKind.TIMEOUT
-        assert quick.text == "echo: b"
+        assert scripted_server.stats()["requests"] == 2
 
     def test_cancelling_is_no_failure(self, scripted_server):
         scripted_server.script(Rule(fault="hang"))
@@ -204,22 +219,18 @@ class TestFailures:
         async def main():
             client = OpenAIClient(base_url=scripted_server.base_url)
             task = asyncio.create_task(client.complete(body(), timeout=20))
-            while not (await asyncio.to_thread(scripted_server.stats))["requests"]:
-                pass
+            await there(scripted_server, in_flight=1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             await client.aclose()
 
-        asyncio.run(main())
+        run_still(main())
 
-    def test_nobody_there(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        error = ask(f"http://user:pw@127.0.0.1:{port}/v1")
+    def test_nobody_there(self, free_port):
+        error = ask(f"http://user:pw@127.0.0.1:{free_port}/v1")
         assert (error.kind, error.code) == (FailureKind.CONNECTION, "connect_failed")
-        assert f"cannot connect to 127.0.0.1:{port}" in str(error)
+        assert f"cannot connect to 127.0.0.1:{free_port}" in str(error)
         assert "pw" not in str(error)
 
     def test_no_such_host(self):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -139,10 +138,7 @@ class TestProbe:
             f"{URL} did not answer within 3 s: is it reachable from this machine?",
         )
 
-    def test_nobody_at_the_port_is_told_as_such(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        works, text = probe(url, {})
+    def test_nobody_at_the_port_is_told_as_such(self, free_port: int) -> None:
+        works, text = probe(f"http://127.0.0.1:{free_port}/v1", {})
         assert not works
         assert "cannot be reached (ConnectError" in text
