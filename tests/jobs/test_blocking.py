@@ -79,8 +79,8 @@ class TestSignals:
         unwound = []
 
         async def wait() -> None:
-            threading.Timer(0.05, alarm).start()  # by then the loop waits
             try:
+                threading.Timer(0.05, alarm).start()  # by then the loop waits
                 await asyncio.Event().wait()
             finally:
                 unwound.append(True)
@@ -126,8 +126,8 @@ class TestSignals:
         unwound = []
 
         async def wait() -> None:
-            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             try:
+                threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 unwound.append(True)

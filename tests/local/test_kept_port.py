@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_llm_provider.local.services import free_port, kept_port
+from airflow_llm_provider.local.services import kept_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
 class TestKeptPort:
     def test_is_the_one_of_the_last_time(self, tmp_path: Path) -> None:
-        file, port = tmp_path / "port", free_port()
-        file.write_text(str(port))
-        assert kept_port(file) == port
+        file = tmp_path / "port"
+        with socket.socket() as last:
+            # As whoever listened there leaves it: nobody else is given it, and it can be had again.
+            last.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            last.bind(("127.0.0.1", 0))
+            port = last.getsockname()[1]
+            file.write_text(str(port))
+            assert kept_port(file) == port
 
     def test_is_another_one_when_somebody_listens_there(self, tmp_path: Path) -> None:
         file = tmp_path / "port"

@@ -85,7 +85,7 @@ class TestSharedCounter:
         assert len(children() - before) == 1
         assert [finish() for finish in finishing] == [alone.count(TEXTS)] * 3
         shared.close()
-        assert children() == before
+        assert not children() - before
         assert shared.note is None
 
     @settings(max_examples=30)
@@ -100,7 +100,7 @@ class TestSharedCounter:
         before = children()
         shared = SharedCounter(alone)
         assert shared.count(["a", "b b"]) == [1, 2]
-        assert children() == before
+        assert not children() - before
         shared.close()
 
     def test_one_core_starts_none(self, alone, monkeypatch):
@@ -108,7 +108,7 @@ class TestSharedCounter:
         before = children()
         shared = SharedCounter(alone)
         assert shared.count(["word " * (1 << 18)]) == [(1 << 18) + 1]
-        assert children() == before
+        assert not children() - before
         shared.close()
 
     def test_nobody_waits_for_a_process_that_is_not_ready(self, alone, small_portions):
@@ -135,7 +135,7 @@ class TestSharedCounter:
         assert [finish() for finish in finishing] == [alone.count(TEXTS)] * 3
         assert shared.count(TEXTS) == alone.count(TEXTS)
         shared.close()
-        assert children() == before
+        assert not children() - before
 
     def test_a_process_that_was_stopped_is_ended_and_all_is_counted_here(self, alone, process):
         process.check()

@@ -36,8 +36,8 @@ class TestReadAhead:
             next(ahead)
 
     def test_closed_early_it_leaves_no_thread(self):
-        before = threading.active_count()
+        before = set(threading.enumerate())
         ahead = read_ahead(iter(range(1, 100)))
         next(ahead)
         ahead.close()
-        assert threading.active_count() == before
+        assert not set(threading.enumerate()) - before
