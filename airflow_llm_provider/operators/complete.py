@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import BaseOperator
@@ -27,13 +26,15 @@ from airflow_llm_provider.operators.arguments import (
     check_known,
     read_all,
 )
+from airflow_llm_provider.operators.asking import DEFAULT_CONCURRENCY, AsksModel, options_of
 from airflow_llm_provider.operators.owner import claimant_of
 from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.scheduling.failures import no_hopeless_retries
 from airflow_llm_provider.scheduling.waiting import coming_back_later
-from airflow_llm_provider.xcom import SHARD_STATE_KEY, ShardReference, ShardState
+from airflow_llm_provider.xcom import ShardReference, ShardState
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
@@ -42,34 +43,8 @@ if TYPE_CHECKING:
     from airflow_llm_provider.jobs import ShardRun
     from airflow_llm_provider.jobs.claim import Claimant
 
-#: Requests in flight of one shard, unless the DAG says otherwise.
-DEFAULT_CONCURRENCY = 16
-#: Arguments that are options of the job under the same name.
-OPTIONS = frozenset(
-    {
-        "adaptive",
-        "concurrency",
-        "deduplicate",
-        "failure_threshold",
-        "fallback_model",
-        "max_attempts",
-        "max_cost_usd",
-        "max_limit_wait",
-        "max_outage",
-        "max_output_attempts",
-        "max_same_rejections",
-        "max_tokens_total",
-        "progress_interval",
-        "timeout",
-    }
-)
-#: Loggers of HTTP libraries, which write a line for every request.
-_CHATTY_LOGGERS = ("httpx", "httpx2")
-#: Shows the shard's own label in the grid in place of its index.
-MAP_INDEX_TEMPLATE = "{{ task.shard['label'] }}"
 
-
-class CompleteShardOperator(BaseOperator):
+class CompleteShardOperator(AsksModel, BaseOperator):
     """Ask the model about every row of one shard, and return the shard's state.
 
     Use it mapped, ``CompleteShardOperator.partial(task_id=...).expand(shard=split.output)``. Each answer is kept as it
@@ -118,6 +93,8 @@ class CompleteShardOperator(BaseOperator):
     )
     ui_color = "#e6f4ea"
     operator_extra_links = (RunPageLink(),)
+    #: The shard's own label.
+    map_index_label = "{{ task.shard['label'] }}"
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         "conn_id": as_text,
@@ -186,8 +163,6 @@ class CompleteShardOperator(BaseOperator):
         self.max_outage = max_outage
         self.max_limit_wait = max_limit_wait
         self.max_same_rejections = max_same_rejections
-        self._run: ShardRun | None = None
-        self._kill_reason: str | None = None
         with naming_task(kwargs):
             check_known(self._READERS, vars(self), templated=self.template_fields)
             check_one_of_conn_ids(conn_id, conn_ids)
@@ -196,14 +171,11 @@ class CompleteShardOperator(BaseOperator):
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`.
 
-        The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
+        :raises LLMInputError: when a given argument is none.
         """
         with naming_task(kwargs):
             check_given(cls._READERS, kwargs, templated=cls.template_fields)
             check_one_of_conn_ids(kwargs.get("conn_id"), kwargs.get("conn_ids"))
-        concurrency = as_count("concurrency", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
-        kwargs.setdefault("pool_slots", concurrency)
-        kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -212,36 +184,25 @@ class CompleteShardOperator(BaseOperator):
             reference = ShardReference.from_json(self.shard)
             # Airflow 3.1 shows no label while a task runs; the log always does.
             self.log.info("%s", reference.label)
-            self._run = run = self._start(reference, claimant_of(context))
-            if self._kill_reason is not None:
-                run.stop(self._kill_reason)
-            try:
-                run.run()
-            except BaseException:
-                # Also on a timeout of Airflow, which is no Exception.
-                self._tell_failure(run.state)
-                raise
-            finally:
-                self._push_state(context, run.state)
+            run = self._start(reference, claimant_of(context))
+            with self._asking(context, run):
+                try:
+                    run.run()
+                except BaseException:
+                    # Also on a timeout of Airflow, which is no Exception.
+                    self._tell_failure(run.state)
+                    raise
             return run.state.to_json()
-
-    def on_kill(self) -> None:
-        """Stop asking; answers received so far are kept. Called from a signal handler."""
-        self._kill_reason = "Airflow ended the task"
-        if self._run is not None:
-            self._run.stop(self._kill_reason)
 
     def _start(self, reference: ShardReference, claimant: Claimant) -> ShardRun:
         from airflow_llm_provider import jobs  # noqa: PLC0415 -- loads pyarrow, which a DAG file need not pay for
         from airflow_llm_provider.dataset.files.layout import PLANS  # noqa: PLC0415 -- as above
 
-        quiet_chatty_loggers()
         arguments = read_all(self._READERS, vars(self))
-        options = {name: value for name, value in arguments.items() if name in OPTIONS}
         return jobs.ShardRun(
             reference,
             accounts=[hook.get_account(weight=weight) for hook, weight in hooks_of(arguments).items()],
-            options=jobs.CompleteOptions(**options),
+            options=options_of(arguments),
             # A whole URI is right by itself, whatever the template of the destination renders to by now.
             destination=arguments["destination"] if reference.plan.startswith(PLANS) else None,
             resolver=storage_resolver(arguments["storage_conn_id"]),
@@ -256,23 +217,6 @@ class CompleteShardOperator(BaseOperator):
             _counts(state.rows_by_status),
             _counts(state.errors),
         )
-
-    def _push_state(self, context: Context, state: ShardState) -> None:
-        """Leave the state for UI and monitors; how the shard ended matters more than failing to do so."""
-        if not self.do_xcom_push:
-            return
-        try:
-            context["ti"].xcom_push(SHARD_STATE_KEY, state.to_json())
-        except Exception as error:  # noqa: BLE001 -- a cleared task may push no more, in whatever way it is told
-            self.log.warning("The shard's state could not be pushed to XCom: %s", error)
-
-
-def quiet_chatty_loggers() -> None:
-    """Keep a task's log readable, unless somebody has set these levels on purpose."""
-    for name in _CHATTY_LOGGERS:
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

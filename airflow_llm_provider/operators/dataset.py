@@ -10,12 +10,8 @@ from airflow_llm_provider.hooks.llm import LLMHook
 from airflow_llm_provider.hooks.storage import storage_resolver
 from airflow_llm_provider.operators.accounts import check_one_of_conn_ids, hooks_of
 from airflow_llm_provider.operators.arguments import as_count, check_given, check_spec, read_all
-from airflow_llm_provider.operators.complete import (
-    DEFAULT_CONCURRENCY,
-    OPTIONS,
-    CompleteShardOperator,
-    quiet_chatty_loggers,
-)
+from airflow_llm_provider.operators.asking import DEFAULT_CONCURRENCY, OPTIONS, AsksModel, options_of
+from airflow_llm_provider.operators.complete import CompleteShardOperator
 from airflow_llm_provider.operators.handover import push_plan
 from airflow_llm_provider.operators.mapping import same_for_all
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
@@ -25,7 +21,7 @@ from airflow_llm_provider.operators.place import naming_task
 from airflow_llm_provider.operators.shard import ShardDatasetOperator
 from airflow_llm_provider.scheduling.failures import no_hopeless_retries
 from airflow_llm_provider.scheduling.waiting import coming_back_later
-from airflow_llm_provider.xcom import SHARD_STATE_KEY, SUMMARY_KEY
+from airflow_llm_provider.xcom import SUMMARY_KEY
 
 if TYPE_CHECKING:
     import logging
@@ -34,15 +30,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
-    from airflow_llm_provider.jobs import CompleteOptions, ShardSeries, SplitResult
+    from airflow_llm_provider.jobs import SplitResult
     from airflow_llm_provider.jobs.claim import Claimant
     from airflow_llm_provider.xcom import RunSummary
 
-#: Shows in the grid which source an instance has, in place of its index.
-MAP_INDEX_TEMPLATE = "{{ task.source }}"
 
-
-class CompleteDatasetOperator(ShardDatasetOperator):
+class CompleteDatasetOperator(AsksModel, ShardDatasetOperator):
     """Split a dataset, ask the model about every row and merge, in one task; return the run's summary.
 
     :func:`~airflow_llm_provider.llm_map` spreads one dataset over many tasks and is the usual choice. This is for where
@@ -69,6 +62,7 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         "deduplicate",
     )
     ui_color = "#e6f4ea"
+    map_index_label = "{{ task.source }}"
 
     _READERS: ClassVar[Mapping[str, Any]] = {
         **{name: read for name, read in CompleteShardOperator._READERS.items() if name in OPTIONS},  # noqa: SLF001
@@ -110,8 +104,6 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         self.max_outage = max_outage
         self.max_limit_wait = max_limit_wait
         self.max_same_rejections = max_same_rejections
-        self._series: ShardSeries | None = None
-        self._kill_reason: str | None = None
         with naming_task(kwargs):
             kwargs.setdefault("pool_slots", as_count("concurrency", concurrency))
             _check_connections(kwargs)
@@ -120,8 +112,6 @@ class CompleteDatasetOperator(ShardDatasetOperator):
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Prepare the mapped task; see :meth:`airflow.sdk.BaseOperator.partial`.
-
-        The scheduler never runs ``__init__`` of a mapped operator, so what it must know is set here.
 
         :raises LLMInputError: when a given argument is none, or all tasks would write into one destination.
         """
@@ -135,9 +125,6 @@ class CompleteDatasetOperator(ShardDatasetOperator):
                 )
             _check_connections(kwargs)
             check_spec(kwargs.get("spec"))
-        concurrency = as_count("concurrency", kwargs.get("concurrency", DEFAULT_CONCURRENCY))
-        kwargs.setdefault("pool_slots", concurrency)
-        kwargs.setdefault("map_index_template", MAP_INDEX_TEMPLATE)
         return super().partial(**kwargs)
 
     def execute(self, context: Context) -> Any:
@@ -153,12 +140,6 @@ class CompleteDatasetOperator(ShardDatasetOperator):
         emit_events(self, context, summary)
         return summary.to_json()
 
-    def on_kill(self) -> None:
-        """Stop asking; answers received so far are kept. Called from a signal handler."""
-        self._kill_reason = "Airflow ended the task"
-        if self._series is not None:
-            self._series.stop(self._kill_reason)
-
     def _shard_bound(self, asked: int | None) -> dict[str, Any]:  # noqa: ARG002 -- as asked
         """Leave the number of shards as it was asked for: none of them is a task."""
         return {}
@@ -170,22 +151,17 @@ class CompleteDatasetOperator(ShardDatasetOperator):
 
         resolver = storage_resolver(arguments["storage_conn_id"])
         log = cast("logging.Logger", self.log)
-        quiet_chatty_loggers()
-        self._series = series = jobs.ShardSeries(
+        series = jobs.ShardSeries(
             result.references,
             accounts=[hook.get_account(weight=weight) for hook, weight in hooks_of(arguments).items()],
-            options=_options(jobs.CompleteOptions, arguments),
+            options=options_of(arguments),
             destination=arguments["destination"],
             resolver=resolver,
             claimant=claimant,
             log=log,
         )
-        if self._kill_reason is not None:
-            series.stop(self._kill_reason)
-        try:
+        with self._asking(context, series):
             states = series.run()
-        finally:
-            self._push_state(context, series)
         summary = jobs.merge(
             str(result.plan_uri),
             states=[state.to_json() for state in states],
@@ -198,20 +174,6 @@ class CompleteDatasetOperator(ShardDatasetOperator):
             context["ti"].xcom_push(SUMMARY_KEY, summary.to_json())
         jobs.check_run(summary, arguments["merge_threshold"])
         return summary
-
-    def _push_state(self, context: Context, series: ShardSeries) -> None:
-        """Leave the state of the shard that was asked last; how it ended matters more than failing to do so."""
-        state = series.state
-        if not self.do_xcom_push or state is None:
-            return
-        try:
-            context["ti"].xcom_push(SHARD_STATE_KEY, state.to_json())
-        except Exception as error:  # noqa: BLE001 -- a cleared task may push no more, in whatever way it is told
-            self.log.warning("The shard's state could not be pushed to XCom: %s", error)
-
-
-def _options(cls: type[CompleteOptions], arguments: Mapping[str, Any]) -> CompleteOptions:
-    return cls(**{name: value for name, value in arguments.items() if name in OPTIONS})
 
 
 def _check_connections(arguments: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ from airflow.sdk import TaskGroup, XComArg
 
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.hooks.llm import LLMHook
-from airflow_llm_provider.operators.complete import DEFAULT_CONCURRENCY, CompleteShardOperator
+from airflow_llm_provider.operators.asking import DEFAULT_CONCURRENCY
+from airflow_llm_provider.operators.complete import CompleteShardOperator
 from airflow_llm_provider.operators.merge import DEFAULT_KEEP_DAYS, MergeShardsOperator
 from airflow_llm_provider.operators.place import naming
 from airflow_llm_provider.operators.split_by_file import DEFAULT_SPLIT_BYTES

@@ -13,7 +13,6 @@ from airflow_llm_provider.dataset import read_results
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from airflow_llm_provider.errors import LLMFailureThresholdError, LLMInputError, LLMRetryableError
 from airflow_llm_provider.hooks.compat import AirflowFailException, AirflowRescheduleException
-from airflow_llm_provider.operators.complete import MAP_INDEX_TEMPLATE
 from airflow_llm_provider.testing.scripted_client import Delayed, ScriptedCall, ScriptedClient
 from airflow_llm_provider.xcom import ShardState
 
@@ -289,14 +288,14 @@ class TestDefinition:
             chosen = CompleteShardOperator.partial(
                 task_id="other", pool_slots=2, map_index_template="x"
             ).expand(shard=[{}])
-        assert (mapped.pool_slots, mapped.map_index_template) == (5, MAP_INDEX_TEMPLATE)
+        assert (mapped.pool_slots, mapped.map_index_template) == (5, CompleteShardOperator.map_index_label)
         assert text.pool_slots == 6
         assert (chosen.pool_slots, chosen.map_index_template) == (2, "x")
 
     def test_A17_the_label_needs_nothing_that_the_run_sets(self, night: Any) -> None:
         shard = night.split()[1]
         task = operator(shard)
-        label = task.get_template_env().from_string(MAP_INDEX_TEMPLATE).render(task=task)
+        label = task.get_template_env().from_string(CompleteShardOperator.map_index_label).render(task=task)
         assert label == shard["label"]
         assert label.startswith("shard 0001 · rows 2-3 · ")
 
