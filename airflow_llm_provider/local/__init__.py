@@ -9,16 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.local.airflow import LocalAirflow
-    from airflow_llm_provider.local.model_server import ModelServer
+    from airflow_llm_provider.local.airflow.local_airflow import LocalAirflow
+    from airflow_llm_provider.local.demo.model_server import ModelServer
     from airflow_llm_provider.local.rest import AirflowClient
 
 __all__ = ["AirflowClient", "LocalAirflow", "ModelServer"]
 
 _HOMES = {
     "AirflowClient": "airflow_llm_provider.local.rest",
-    "LocalAirflow": "airflow_llm_provider.local.airflow",
-    "ModelServer": "airflow_llm_provider.local.model_server",
+    "LocalAirflow": "airflow_llm_provider.local.airflow.local_airflow",
+    "ModelServer": "airflow_llm_provider.local.demo.model_server",
 }
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.local.demo import run_demo
-from airflow_llm_provider.local.display import say
+from airflow_llm_provider.local.demo.display import say
+from airflow_llm_provider.local.demo.home import Home, default_dags
+from airflow_llm_provider.local.demo.run import run_demo
+from airflow_llm_provider.local.demo.standing import bring_down, bring_up, tell_status
 from airflow_llm_provider.local.errors import LocalError
-from airflow_llm_provider.local.home import Home, default_dags
-from airflow_llm_provider.local.standing import bring_down, bring_up, tell_status
 from airflow_llm_provider.starter.endpoint import yours
 
 if TYPE_CHECKING:

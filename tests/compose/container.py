@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from airflow_llm_provider.local.services import ServiceSet, log_tail
-from airflow_llm_provider.local.supervisor import Plan
+from airflow_llm_provider.local.services.service_set import ServiceSet, log_tail
+from airflow_llm_provider.local.services.supervisor import Plan
 
 if TYPE_CHECKING:
     from tests.compose.compose_file import Service

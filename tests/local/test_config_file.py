@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_llm_provider.local.config_file import write_config
+from airflow_llm_provider.local.airflow.config_file import write_config
 from airflow_llm_provider.local.errors import StartError
 from airflow_llm_provider.starter.environment import AirflowSettings, airflow_environment, new_secrets
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_llm_provider import CompletionSpec
 from airflow_llm_provider.dataset.counting.tokens import ChatTokens, token_counter
-from airflow_llm_provider.local.model_server import MODEL_NAME, ModelServer
+from airflow_llm_provider.local.demo.model_server import MODEL_NAME, ModelServer
 from airflow_llm_provider.prompt import PromptTemplate, request_body
 
 if TYPE_CHECKING:

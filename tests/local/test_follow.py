@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_llm_provider.local.display import progress_line
-from airflow_llm_provider.local.follow import Progress, RunFollower, describe
+from airflow_llm_provider.local.demo.display import progress_line
+from airflow_llm_provider.local.demo.follow import Progress, RunFollower, describe
 from airflow_llm_provider.local.rest import TaskInstance
 
 SHARDS = [{"index": 0, "rows": 10, "tokens": 900}, {"index": 1, "rows": 5, "tokens": 400}]

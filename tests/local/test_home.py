@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_llm_provider.local.demo.home import Home, default_dags
 from airflow_llm_provider.local.errors import LocalError
-from airflow_llm_provider.local.home import Home, default_dags
 
 if TYPE_CHECKING:
     from pathlib import Path

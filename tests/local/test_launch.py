@@ -11,7 +11,7 @@ from airflow_llm_provider.preload import MODULES
 #: In place of Airflow's own command, which the tests of a whole Airflow run: it says what it would find.
 SHOW = """
 import gc, json, sys, types
-from airflow_llm_provider.local.launch import main
+from airflow_llm_provider.local.airflow.launch import main
 from airflow_llm_provider.preload import MODULES
 
 def found():

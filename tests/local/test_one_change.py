@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from airflow_llm_provider.local.one_change import OneChangeAtATime
+from airflow_llm_provider.local.airflow.one_change import OneChangeAtATime
 
 
 class App:

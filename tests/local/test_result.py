@@ -9,8 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_llm_provider.engine.usage import Usage
-from airflow_llm_provider.local.demo import DemoResult
-from airflow_llm_provider.local.result import counts_table, local_path, read_rows, readable_log, result_table
+from airflow_llm_provider.local.demo.result import (
+    counts_table,
+    local_path,
+    read_rows,
+    readable_log,
+    result_table,
+)
+from airflow_llm_provider.local.demo.run import DemoResult
 from airflow_llm_provider.xcom import RunSummary
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from airflow_llm_provider.local import standing
-from airflow_llm_provider.local.home import Home
+from airflow_llm_provider.local.demo import standing
+from airflow_llm_provider.local.demo.home import Home
 from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from airflow_llm_provider.local.home import Home
-from airflow_llm_provider.local.model_server import ModelServer
-from airflow_llm_provider.local.services import ServiceSet
+from airflow_llm_provider.local.demo.home import Home
+from airflow_llm_provider.local.demo.model_server import ModelServer
+from airflow_llm_provider.local.services.service_set import ServiceSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_llm_provider.dataset import read_results
-from airflow_llm_provider.local.airflow import LocalAirflow
+from airflow_llm_provider.local.airflow.local_airflow import LocalAirflow
 from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import ScriptedServer
 from tests.system.browser import browser

@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.local.airflow import LocalAirflow
-from airflow_llm_provider.local.display import progress_display, say
-from airflow_llm_provider.local.errors import LocalError
-from airflow_llm_provider.local.follow import RunFollower
-from airflow_llm_provider.local.home import Home, prepare_airflow
-from airflow_llm_provider.local.model_server import ModelServer
-from airflow_llm_provider.local.result import (
+from airflow_llm_provider.local.airflow.local_airflow import LocalAirflow
+from airflow_llm_provider.local.demo.display import progress_display, say
+from airflow_llm_provider.local.demo.follow import RunFollower
+from airflow_llm_provider.local.demo.home import Home, prepare_airflow
+from airflow_llm_provider.local.demo.model_server import ModelServer
+from airflow_llm_provider.local.demo.result import (
     counts_table,
     local_path,
     read_rows,
     readable_log,
     result_table,
 )
+from airflow_llm_provider.local.errors import LocalError
 from airflow_llm_provider.xcom import RunSummary
 
 if TYPE_CHECKING:

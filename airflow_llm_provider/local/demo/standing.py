@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.airflow import LocalAirflow
-from airflow_llm_provider.local.display import say
-from airflow_llm_provider.local.home import Home, prepare_airflow
-from airflow_llm_provider.local.model_server import ModelServer
-from airflow_llm_provider.local.services import ServiceSet, free_port
+from airflow_llm_provider.local.airflow.local_airflow import LocalAirflow
+from airflow_llm_provider.local.demo.display import say
+from airflow_llm_provider.local.demo.home import Home, prepare_airflow
+from airflow_llm_provider.local.demo.model_server import ModelServer
+from airflow_llm_provider.local.services.ports import port_or_free
+from airflow_llm_provider.local.services.service_set import ServiceSet
 from airflow_llm_provider.starter.tickets import write_sample_tickets
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def bring_up(home: Home, dags: Path, given: ModelEndpoint | None) -> None:
         airflow = LocalAirflow(
             home.airflow,
             dags,
-            port=_usual_or_free(),
+            port=port_or_free(_USUAL_PORT),
             env=home.environment(endpoint),
             triggerer=True,
             keep=True,
@@ -115,13 +115,3 @@ def _airflow_set(home: Home) -> ServiceSet:
 
 def _file(home: Home) -> Path:
     return home.root / "standing.json"
-
-
-def _usual_or_free() -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", _USUAL_PORT))
-        except OSError:
-            return free_port()
-    return _USUAL_PORT

@@ -10,11 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.local.config_file import write_config
+from airflow_llm_provider.local.airflow.config_file import write_config
 from airflow_llm_provider.local.errors import ApiError, StartError
 from airflow_llm_provider.local.rest import AirflowClient
-from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
-from airflow_llm_provider.local.supervisor import Plan
+from airflow_llm_provider.local.services.ports import free_port
+from airflow_llm_provider.local.services.service_set import ServiceSet, log_tail
+from airflow_llm_provider.local.services.supervisor import Plan
 from airflow_llm_provider.starter.environment import (
     AirflowSettings,
     Secrets,
@@ -129,7 +130,7 @@ class LocalAirflow:
         :param args: for example `"backfill", "create"`.
         """
         # Not the `airflow` script: the interpreter in its first line cannot have a space in its path.
-        return [sys.executable, "-m", "airflow_llm_provider.local.launch", *args]
+        return [sys.executable, "-m", "airflow_llm_provider.local.airflow.launch", *args]
 
     def start(self, *, timeout: float = 240.0) -> Self:
         """Start Airflow and wait until every component is healthy.
@@ -250,6 +251,6 @@ class LocalAirflow:
     def _write_plugin(self) -> None:
         folder = self.home / "plugins"
         folder.mkdir(exist_ok=True)
-        module = "airflow_llm_provider.local.one_change"
+        module = "airflow_llm_provider.local.airflow.one_change"
         code = f'from {module} import OneChangePlugin\n\n__all__ = ["OneChangePlugin"]\n'
         (folder / "one_change_at_a_time.py").write_text(code, encoding="utf-8")

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,14 +15,14 @@ from typing import TYPE_CHECKING
 import psutil  # type: ignore[import-untyped]
 
 from airflow_llm_provider.local.errors import StartError
-from airflow_llm_provider.local.processes import Identity, end_processes, members
-from airflow_llm_provider.local.supervisor import Plan, Status
+from airflow_llm_provider.local.services.processes import Identity, end_processes, members
+from airflow_llm_provider.local.services.supervisor import Plan, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["ServiceSet", "free_port", "log_tail"]
+__all__ = ["ServiceSet", "log_tail"]
 
 _POLL = 0.1
 _TAIL_LINES = 30
@@ -70,7 +69,12 @@ class ServiceSet:
         plan_file.write_text(json.dumps(asdict(plan), indent=1), encoding="utf-8")
         with plan_file.with_name("supervisor.log").open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the command is ours
-                [sys.executable, "-m", "airflow_llm_provider.local.supervisor", os.fspath(plan_file)],
+                [
+                    sys.executable,
+                    "-m",
+                    "airflow_llm_provider.local.services.supervisor",
+                    os.fspath(plan_file),
+                ],
                 stdin=subprocess.DEVNULL if plan.keep else subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -173,29 +177,6 @@ def log_tail(path: Path, lines: int = _TAIL_LINES) -> str:
         log.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         text = log.read().decode("utf-8", errors="replace")
     return "\n".join(text.splitlines()[-lines:])
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nothing listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def kept_port(file: Path) -> int:
-    """Return the port that a file names if nothing listens on it, else any that is free.
-
-    :param file: written when the port is taken; it may be missing.
-    """
-    try:
-        port = int(file.read_text(encoding="utf-8"))
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-    except (OSError, ValueError, OverflowError):
-        return free_port()
-    return port
 
 
 def _grace(folder: Path) -> float:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_llm_provider.local.services import kept_port
+from airflow_llm_provider.local.services.ports import kept_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from airflow_llm_provider.local.errors import StartError
-from airflow_llm_provider.local.processes import Identity
 from airflow_llm_provider.local.rest import wait_until
-from airflow_llm_provider.local.services import ServiceSet, free_port, log_tail
-from airflow_llm_provider.local.supervisor import Plan, Status
+from airflow_llm_provider.local.services.ports import free_port
+from airflow_llm_provider.local.services.processes import Identity
+from airflow_llm_provider.local.services.service_set import ServiceSet, log_tail
+from airflow_llm_provider.local.services.supervisor import Plan, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,8 +211,8 @@ class TestServiceSet:
         code = (
             "import os, sys\n"
             "from pathlib import Path\n"
-            "from airflow_llm_provider.local.services import ServiceSet\n"
-            "from airflow_llm_provider.local.supervisor import Plan\n"
+            "from airflow_llm_provider.local.services.service_set import ServiceSet\n"
+            "from airflow_llm_provider.local.services.supervisor import Plan\n"
             "found = ServiceSet(Path(sys.argv[1]))\n"
             "found.start(Plan(folder='', services={'s': ['/bin/sleep', '60']}, keep=True), env=os.environ)\n"
             "found.wait_until(lambda: True, timeout=20, what='it')\n"

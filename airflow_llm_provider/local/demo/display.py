@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_llm_provider.local.follow import Progress
+    from airflow_llm_provider.local.demo.follow import Progress
 
 __all__ = ["Show", "progress_display", "progress_line", "say"]
 

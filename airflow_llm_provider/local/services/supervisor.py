@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.local.processes import Identity, adopt_orphans, end_processes
+from airflow_llm_provider.local.services.processes import Identity, adopt_orphans, end_processes
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import httpx
 
 from airflow_llm_provider.local.errors import StartError
-from airflow_llm_provider.local.services import ServiceSet, free_port, kept_port
-from airflow_llm_provider.local.supervisor import Plan
+from airflow_llm_provider.local.services.ports import free_port, kept_port
+from airflow_llm_provider.local.services.service_set import ServiceSet
+from airflow_llm_provider.local.services.supervisor import Plan
 from airflow_llm_provider.starter.endpoint import ModelEndpoint
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class ModelServer:
             "context": self._context,
             "threads": min(_MAX_THREADS, os.cpu_count() or 1),
         }
-        module = "airflow_llm_provider.local.model_server"
+        module = "airflow_llm_provider.local.demo.model_server"
         services = {"model-server": [sys.executable, "-m", module, json.dumps(options)]}
         return Plan(folder="", services=services, keep=self._keep, grace=1.0)
 

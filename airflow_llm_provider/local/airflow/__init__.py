@@ -1,0 +1,1 @@
+"""Airflow as processes of this machine, in one folder."""
