@@ -16,7 +16,7 @@ from airflow_llm_provider.errors import LLMError, LLMRetryableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from airflow_llm_provider.engine.budget import BudgetGate
+    from airflow_llm_provider.engine.budget.gate import BudgetGate
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Event

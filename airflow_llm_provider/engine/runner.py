@@ -44,7 +44,7 @@ from airflow_llm_provider.engine.row import RowInProgress
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
 
-    from airflow_llm_provider.engine.budget import BudgetGate
+    from airflow_llm_provider.engine.budget.gate import BudgetGate
     from airflow_llm_provider.engine.call import Judge, ModelClient, Outcome, Request
     from airflow_llm_provider.engine.events import Event, Observer
     from airflow_llm_provider.engine.exchange import Exchange

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.arrow.type_names import check_types
-from airflow_llm_provider.engine.budget import BudgetConfig
+from airflow_llm_provider.engine.budget.config import BudgetConfig
 from airflow_llm_provider.errors import LLMInputError
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Limits shared between processes and machines: the backends that need a file or a network.
 
-The limiter itself is :class:`~airflow_llm_provider.engine.limits.account.AccountLimiter`.
+The limiter itself is :class:`~airflow_llm_provider.engine.limits.account.AccountLimiter`. :mod:`~airflow_llm_provider.limiters.books` keeps the account book
+of a run's budget in the same places.
 """
 
 from airflow_llm_provider.limiters.url import DEFAULT_LIMITER_URL, account_key, limiter_from_url

@@ -6,8 +6,11 @@ import asyncio
 import functools
 import itertools
 
-from airflow_llm_provider.engine.book import BookAwayError, Holder, MemoryBook, Spent
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
+from airflow_llm_provider.engine.budget.book import BookAwayError, Holder
+from airflow_llm_provider.engine.budget.config import BudgetConfig
+from airflow_llm_provider.engine.budget.gate import BudgetGate
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.call import Request
 from airflow_llm_provider.engine.events import AttemptFinished
 from airflow_llm_provider.engine.gate import PASS

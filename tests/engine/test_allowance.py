@@ -2,11 +2,9 @@ import asyncio
 
 import pytest
 
-from airflow_llm_provider.engine.book import (
-    Balance,
-    MemoryBook,
-    Spent,
-)
+from airflow_llm_provider.engine.budget.book import Balance
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.errors import LLMRetryableError
 from airflow_llm_provider.testing.clock import ManualClock
 from tests.engine.spending import A_MOMENT, LostBook, answered, gate_on, in_loop, passes, request

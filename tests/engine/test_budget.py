@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.engine.book import (
-    Balance,
-    MemoryBook,
-    SessionLostError,
-    Spent,
-)
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
+from airflow_llm_provider.engine.budget.book import Balance, SessionLostError
+from airflow_llm_provider.engine.budget.config import BudgetConfig
+from airflow_llm_provider.engine.budget.gate import BudgetGate
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.call import FailureKind
 from airflow_llm_provider.engine.events import AttemptFinished
 from airflow_llm_provider.engine.gate import PASS

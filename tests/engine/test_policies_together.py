@@ -6,9 +6,11 @@ from collections import deque
 import pytest
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
-from airflow_llm_provider.engine.book import MemoryBook, Spent
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
+from airflow_llm_provider.engine.budget.config import BudgetConfig
+from airflow_llm_provider.engine.budget.gate import BudgetGate
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Reply, Request
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.limiter import Unlimited

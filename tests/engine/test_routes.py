@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_llm_provider.engine.book import MemoryBook, Spent
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
+from airflow_llm_provider.engine.budget.config import BudgetConfig
+from airflow_llm_provider.engine.budget.gate import BudgetGate
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.call import CallError, FailureKind, Judgement, Request
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.events import AccountLost, BreakerChanged

@@ -12,12 +12,13 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from airflow_llm_provider.dataset.outcomes.results import ShardResults
-from airflow_llm_provider.engine.book import BookAwayError, Holder, Spent
-from airflow_llm_provider.engine.budget import BudgetGate
+from airflow_llm_provider.engine.budget.book import BookAwayError, Holder
+from airflow_llm_provider.engine.budget.gate import BudgetGate
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.call import Reply
 from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetryableError, LLMTerminalError
 from airflow_llm_provider.jobs import SplitOptions
-from airflow_llm_provider.limiters.book_file import FileBook
+from airflow_llm_provider.limiters.books.file import FileBook
 from airflow_llm_provider.spec import CompletionSpec
 
 TEXTS = [f"row {n}" for n in range(40)]

@@ -17,11 +17,11 @@ import redis
 
 from airflow_llm_provider.dataset.files.layout import Layout
 from airflow_llm_provider.dataset.outcomes.journal import read_journal
-from airflow_llm_provider.engine.book import Spent
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.errors import LLMBudgetError, LLMRetryableError
 from airflow_llm_provider.jobs import Account, CompleteOptions, ShardRun
-from airflow_llm_provider.limiters.book_file import FileBook
+from airflow_llm_provider.limiters.books.file import FileBook
 from airflow_llm_provider.limiters.redis import RedisBackend
 from airflow_llm_provider.spec import CompletionSpec
 from airflow_llm_provider.testing.scripted_client import ScriptedClient

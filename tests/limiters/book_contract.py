@@ -7,7 +7,8 @@ import functools
 
 import pytest
 
-from airflow_llm_provider.engine.book import Balance, Holder, SessionLostError, Spent, Statement
+from airflow_llm_provider.engine.budget.book import Balance, Holder, SessionLostError, Statement
+from airflow_llm_provider.engine.budget.spent import Spent
 
 LIMIT = Spent(tokens=1000, cost_usd=1.0)
 NOTHING = Spent()

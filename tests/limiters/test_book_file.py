@@ -12,7 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from airflow_llm_provider.engine.book import Balance, BookAwayError, Holder, Spent
+from airflow_llm_provider.engine.budget.book import Balance, BookAwayError, Holder
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.books import FileBook
 from tests.limiters.book_contract import BookContract, in_loop
@@ -126,7 +127,8 @@ class TestFileBook(BookContract):
         code = f"""
             import asyncio, sys
             from pathlib import Path
-            from airflow_llm_provider.engine.book import Holder, Spent, Statement
+            from airflow_llm_provider.engine.budget.book import Holder, Statement
+            from airflow_llm_provider.engine.budget.spent import Spent
             from airflow_llm_provider.limiters.books import FileBook
 
             async def write(holder):

@@ -4,7 +4,8 @@ import uuid
 import pytest
 import redis
 
-from airflow_llm_provider.engine.book import BookAwayError, SessionLostError, Spent
+from airflow_llm_provider.engine.budget.book import BookAwayError, SessionLostError
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.books import RedisBook
 from tests.limiters.book_contract import ONE, BookContract, in_loop, wants

@@ -1,6 +1,8 @@
 import pytest
 
-from airflow_llm_provider.engine.book import Balance, MemoryBook, Spent
+from airflow_llm_provider.engine.budget.book import Balance
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.limiters.books import FileBook, RedisBook, book_from_url
 from tests.limiters.book_contract import BookContract, in_loop

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.dataset.files.layout import Layout
     from airflow_llm_provider.dataset.outcomes.record import Record
-    from airflow_llm_provider.engine.book import Spent
+    from airflow_llm_provider.engine.budget.spent import Spent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.book import Spent
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.status import PAID_STATUSES, RowStatus
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from airflow_llm_provider.dataset.files.storage import BrokenFileError
 from airflow_llm_provider.dataset.outcomes.journal import read_journal
 from airflow_llm_provider.dataset.outcomes.record import cost_of
 from airflow_llm_provider.dataset.outcomes.results import read_results_file, records_of
-from airflow_llm_provider.engine.book import Spent
+from airflow_llm_provider.engine.budget.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

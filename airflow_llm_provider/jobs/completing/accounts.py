@@ -14,7 +14,7 @@ from airflow_llm_provider.prices import Pricer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_llm_provider.engine.book import AccountBook
+    from airflow_llm_provider.engine.budget.book import AccountBook
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.limiter import Limiter
 

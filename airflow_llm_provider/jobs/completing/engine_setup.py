@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.engine.adaptive import AdaptiveConfig, AdaptiveGate
 from airflow_llm_provider.engine.breaker import Breaker, BreakerConfig, BreakerGate
-from airflow_llm_provider.engine.budget import BudgetConfig, BudgetGate
+from airflow_llm_provider.engine.budget.config import BudgetConfig
+from airflow_llm_provider.engine.budget.gate import BudgetGate
 from airflow_llm_provider.engine.config import EngineConfig
 from airflow_llm_provider.engine.events import BudgetUntold, BudgetUsed
 from airflow_llm_provider.engine.limits.rate_limits import limits_for
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from airflow_llm_provider.engine.book import Holder, Spent
+    from airflow_llm_provider.engine.budget.book import Holder
+    from airflow_llm_provider.engine.budget.spent import Spent
     from airflow_llm_provider.engine.call import Judge
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Observer

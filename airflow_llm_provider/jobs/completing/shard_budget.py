@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from airflow_llm_provider.dataset.outcomes.spent import spent_on
 from airflow_llm_provider.dataset.plans.shards import open_shard
-from airflow_llm_provider.engine.book import Holder, Spent
+from airflow_llm_provider.engine.budget.book import Holder
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.errors import LLMError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
     from airflow_llm_provider.dataset.outcomes.record import Record
     from airflow_llm_provider.dataset.plans.shard_entry import ShardEntry
-    from airflow_llm_provider.engine.budget import BudgetGate
+    from airflow_llm_provider.engine.budget.gate import BudgetGate
     from airflow_llm_provider.engine.events import Observer
     from airflow_llm_provider.jobs.claim import ClaimedShard
     from airflow_llm_provider.jobs.completing.engine_setup import EngineSetup

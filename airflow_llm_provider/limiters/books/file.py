@@ -12,15 +12,9 @@ import struct
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_llm_provider.engine.book import (
-    Balance,
-    BookAwayError,
-    Entry,
-    Page,
-    SessionLostError,
-    Spent,
-    at_least,
-)
+from airflow_llm_provider.engine.budget.book import Balance, BookAwayError, SessionLostError
+from airflow_llm_provider.engine.budget.memory_book import Entry, Page
+from airflow_llm_provider.engine.budget.spent import Spent, at_least
 from airflow_llm_provider.errors import LLMStateError
 from airflow_llm_provider.limiters.file import open_private
 
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from airflow_llm_provider.engine.book import Holder, Statement
+    from airflow_llm_provider.engine.budget.book import Holder, Statement
 
 Changed = TypeVar("Changed")
 

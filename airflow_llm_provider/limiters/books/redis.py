@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from airflow_llm_provider.engine.book import Balance, BookAwayError, SessionLostError, Spent
+from airflow_llm_provider.engine.budget.book import Balance, BookAwayError, SessionLostError
+from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.errors import LLMStateError
-from airflow_llm_provider.limiters.book_file import KEPT
+from airflow_llm_provider.limiters.books.file import KEPT
 from airflow_llm_provider.limiters.redis_connection import RedisConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from airflow_llm_provider.engine.book import Holder, Statement
+    from airflow_llm_provider.engine.budget.book import Holder, Statement
 
 #: Seconds for one call, and how often one that failed is made again at once: a connection that Redis has closed meanwhile.
 _TIMEOUT = 1.0

@@ -11,22 +11,20 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.book import (
+from airflow_llm_provider.engine.budget.book import (
     Balance,
     BookAwayError,
     Holder,
     SessionLostError,
-    Spent,
     Statement,
-    at_least,
-    exceeds,
 )
+from airflow_llm_provider.engine.budget.spent import Spent, at_least, exceeds
 from airflow_llm_provider.errors import LLMError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_llm_provider.engine.book import AccountBook
+    from airflow_llm_provider.engine.budget.book import AccountBook
     from airflow_llm_provider.engine.clock import Clock
 
 #: Most that a block may be, as a share of the whole budget and of what is left of it. The second makes blocks shrink

@@ -13,12 +13,11 @@ Only what can be known beforehand can be kept: a prompt that was counted too low
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.engine.allowance import BOOK_RETRY, Allowance
-from airflow_llm_provider.engine.book import Balance, BookAwayError, Holder, Spent, exceeds
+from airflow_llm_provider.engine.budget.allowance import BOOK_RETRY, Allowance
+from airflow_llm_provider.engine.budget.book import Balance, BookAwayError, Holder
+from airflow_llm_provider.engine.budget.spent import Spent, exceeds
 from airflow_llm_provider.engine.call import TERMINAL_KINDS, FailureKind
 from airflow_llm_provider.engine.gate import PASS, Passage
 from airflow_llm_provider.engine.usage import Usage
@@ -27,13 +26,12 @@ from airflow_llm_provider.errors import LLMBudgetError, LLMInputError, LLMRetrya
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_llm_provider.engine.book import AccountBook
+    from airflow_llm_provider.engine.budget.book import AccountBook
+    from airflow_llm_provider.engine.budget.config import BudgetConfig
     from airflow_llm_provider.engine.call import Request
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import AttemptFinished
 
-#: Stands for "any number of tokens", within what every backend can add exactly.
-_TOKENS_WITHOUT_END = 1 << 52
 #: Seconds after which a request that does not fit asks again, while others in flight may still give something back.
 _ASK_AGAIN = 0.25
 #: Seconds for which a book that cannot be asked is waited for: a restart of Redis, or a failover.
@@ -47,47 +45,6 @@ _NOT_BILLED = TERMINAL_KINDS | {
 }
 
 _THEN = "Every answer so far is kept; raise the budget, or run again later, to go on with the rest."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BudgetConfig:
-    """What a run may spend.
-
-    :param max_tokens_total: prompt and answer tokens; ``None``: any number.
-    :param max_cost_usd: US dollars; ``None``: any sum.
-    :param warn_share: share of either from which on observers are warned.
-    :param fallback_share: share from which on a cheaper model is to be used, if there is one.
-    :raises LLMInputError: on a value outside its bounds.
-    """
-
-    max_tokens_total: int | None = None
-    max_cost_usd: float | None = None
-    warn_share: float = 0.8
-    fallback_share: float = 0.95
-
-    def __post_init__(self) -> None:
-        tokens, cost = self.max_tokens_total, self.max_cost_usd
-        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-            raise LLMInputError(f"max_tokens_total is {tokens!r}: give a whole number of at least 1, or None")
-        if tokens is not None and tokens > _TOKENS_WITHOUT_END:
-            raise LLMInputError(
-                f"max_tokens_total is {tokens!r}: give at most {_TOKENS_WITHOUT_END}, or None for any number"
-            )
-        if cost is not None and not (_is_number(cost) and cost > 0):
-            raise LLMInputError(f"max_cost_usd is {cost!r}: give a number of US dollars above 0, or None")
-        for name in ("warn_share", "fallback_share"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 < value <= 1:
-                raise LLMInputError(f"BudgetConfig.{name} is {value!r}: give a number above 0, at most 1")
-
-    def share(self, spent: Spent) -> float:
-        """Return the used share of the budget: of tokens or of money, whichever is more."""
-        shares = [0.0]
-        if self.max_tokens_total is not None:
-            shares.append(spent.tokens / self.max_tokens_total)
-        if self.max_cost_usd is not None:
-            shares.append(spent.cost_usd / self.max_cost_usd)
-        return max(shares)
 
 
 class BudgetGate:
@@ -118,10 +75,7 @@ class BudgetGate:
         self._price = price
         self._patience = patience
         self._on_share = on_share
-        self._limit = Spent(
-            tokens=_TOKENS_WITHOUT_END if config.max_tokens_total is None else config.max_tokens_total,
-            cost_usd=math.inf if config.max_cost_usd is None else config.max_cost_usd,
-        )
+        self._limit = config.limit
         self._allowance = Allowance(book, limit=self._limit, holder=holder or Holder(), clock=clock)
         self._known: Callable[[], Spent] = Spent
         self._reserved: dict[int, Spent] = {}
@@ -265,7 +219,3 @@ class BudgetGate:
                 f"reserved; the next request can cost {cost.cost_usd:.6g}"
             )
         return " and ".join(parts)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

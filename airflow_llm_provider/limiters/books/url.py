@@ -1,8 +1,4 @@
-"""The account book of a run's budget, shared between its processes: a small file, or a hash in Redis.
-
-Books are kept for a month after their last entry. One that was lost (a reboot, a flushed Redis) is made good by
-``raise_to`` from what the run's results say; one that is damaged is an error, since unknown is not "nothing spent".
-"""
+"""Which book a URL names."""
 
 from __future__ import annotations
 
@@ -11,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from airflow_llm_provider.engine.book import MemoryBook
+from airflow_llm_provider.engine.budget.memory_book import MemoryBook
 from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.limiters.book_file import SUFFIX, FileBook
-from airflow_llm_provider.limiters.book_redis import RedisBook
+from airflow_llm_provider.limiters.books.file import SUFFIX, FileBook
+from airflow_llm_provider.limiters.books.redis import RedisBook
 from airflow_llm_provider.limiters.file import default_directory
 
 if TYPE_CHECKING:
-    from airflow_llm_provider.engine.book import AccountBook
+    from airflow_llm_provider.engine.budget.book import AccountBook
 
-__all__ = ["FileBook", "RedisBook", "book_from_url"]
+__all__ = ["book_from_url"]
 
 
 def book_from_url(url: str | None, run: str) -> AccountBook:
