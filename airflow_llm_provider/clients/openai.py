@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import functools
 import json
 import logging
 import re
@@ -206,6 +207,7 @@ def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
+@functools.cache  # to find out takes milliseconds
 def _user_agent() -> str:
     try:
         return f"airflow-llm-provider/{version('airflow-llm-provider')}"

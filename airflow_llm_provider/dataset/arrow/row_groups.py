@@ -68,12 +68,16 @@ class RowGroupWriter:
 
     def flush(self) -> None:
         """Write what was gathered as one row group."""
-        if self._gathered_rows:
-            table = pa.Table.from_batches(self._batches, schema=self._schema)
-            self._writer.write_table(table, row_group_size=self._gathered_rows)
-            self.groups += 1
+        self.write_group(self._batches)
         self._batches = []
         self._gathered_rows = self._gathered_bytes = 0
+
+    def write_group(self, batches: list[pa.RecordBatch]) -> None:
+        """Write batches as one row group, if they have any rows."""
+        table = pa.Table.from_batches(batches, schema=self._schema)
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self.groups += 1
 
     def close(self) -> None:
         """Write the rest and the footer."""

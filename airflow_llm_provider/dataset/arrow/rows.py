@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: A printed sign of ASCII.
 _SIGN = "[!-~]"
+#: Rows that become Python values at once: few, since whoever has its answer meanwhile waits.
+_STEP_ROWS = 64
 
 
 def rows_of(batch: pa.RecordBatch, columns: Iterable[str]) -> list[dict[str, Any]]:
@@ -69,7 +71,8 @@ def iter_rows(batches: Iterable[pa.RecordBatch], columns: Iterable[str]) -> Iter
     """Yield some columns of all batches, one dict per row."""
     names = list(columns)
     for batch in batches:
-        yield from rows_of(batch, names)
+        for start in range(0, batch.num_rows, _STEP_ROWS):
+            yield from rows_of(batch.slice(start, _STEP_ROWS), names)
 
 
 def _values(array: pa.Array, name: str) -> list[Any]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_llm_provider.dataset.arrow.row_groups import RowGroupWriter
 from airflow_llm_provider.dataset.arrow.text import clean
 from airflow_llm_provider.dataset.outcomes.columns import METADATA, OutputColumns
 from airflow_llm_provider.dataset.outcomes.json_schema import MisfitError
 from airflow_llm_provider.dataset.outcomes.record import Record, is_answered
+from airflow_llm_provider.dataset.outcomes.results_buffer import ResultsBuffer
 from airflow_llm_provider.engine.call import Outcome
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
@@ -71,7 +71,7 @@ class ShardResults:
         self._outcomes = outcomes
         self._columns = OutputColumns(spec)
         self._schema = results_schema(self._columns, spec)
-        self._batches: list[pa.RecordBatch] = []
+        self._buffer = ResultsBuffer(self._schema, _repeating(self._columns), rows=len(outcomes))
         self._endings: dict[Hashable, Outcome] = {}
         #: Rows that are encoded, and rows from the first on that have ended: both only grow.
         self._encoded = self._ended = 0
@@ -87,7 +87,7 @@ class ShardResults:
         if self._ended < end:
             return
         try:
-            self._batches.append(self._encode(self._encoded, end))
+            self._buffer.add(self._encode(self._encoded, end))
         except Exception:  # noqa: BLE001 -- raised again by write(), which comes when every answer is kept
             self._late = True
         else:
@@ -114,16 +114,11 @@ class ShardResults:
         count = len(self._outcomes)
         if count != len(self._keys):
             raise ValueError(f"{count} outcomes for the {len(self._keys)} rows of shard {shard_id}")
+        for start in range(self._encoded, count, STEP_ROWS):
+            self._buffer.add(self._encode(start, min(start + STEP_ROWS, count)))
         name = layout.results(shard_id)
-        with (
-            layout.storage.create(name) as file,
-            RowGroupWriter(file, self._schema, dictionary=_repeating(self._columns)) as writer,
-        ):
-            for batch in self._batches:
-                writer.write(batch)
-            for start in range(self._encoded, count, _BATCH_ROWS):
-                writer.write(self._encode(start, min(start + _BATCH_ROWS, count)))
-        self._batches = []
+        with layout.storage.create(name) as file:
+            file.write(self._buffer.finish())
         return layout.uri(name)
 
     def _encode(self, start: int, end: int) -> pa.RecordBatch:

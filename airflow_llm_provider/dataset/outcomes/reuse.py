@@ -47,14 +47,16 @@ def known_answers(layout: Layout, entry: ShardEntry, keys: ShardKeys) -> KnownAn
 
     :raises LLMStateError: when the storage cannot be read: unknown is not absent.
     """
+    warnings: list[str] = []
+    own, journal = _stored(layout, entry.shard_id, warnings)
+    answers: dict[Key, Record] = {}
+    if not own and not entry.donors:
+        return KnownAnswers(answers=answers, warnings=warnings, journal=journal)
     wanted = {
         (fingerprint, occurrence)
         for fingerprint, occurrence in zip(keys.fingerprints, keys.occurrences, strict=True)
         if fingerprint is not None
     }
-    warnings: list[str] = []
-    own, journal = _stored(layout, entry.shard_id, {fingerprint for fingerprint, _ in wanted}, warnings)
-    answers: dict[Key, Record] = {}
     for record in own:
         if record.key in wanted:
             answers.setdefault(record.key, record)
@@ -70,9 +72,7 @@ def forget_answers(layout: Layout) -> None:
     layout.storage.delete_folder(JOURNALS)
 
 
-def _stored(
-    layout: Layout, shard_id: str, fingerprints: set[bytes], warnings: list[str]
-) -> tuple[list[Record], JournalContent]:
+def _stored(layout: Layout, shard_id: str, warnings: list[str]) -> tuple[list[Record], JournalContent]:
     """Return a shard's paid answers, finished ones first, and its journal."""
     records: list[Record] = []
     try:
@@ -88,10 +88,7 @@ def _stored(
             f"the journal of shard {shard_id} has {journal.corrupt} torn or damaged lines; only their rows are asked "
             "again"
         )
-    kept = [
-        record for record in records if record.fingerprint in fingerprints and is_answered(record.outcome)
-    ]
-    return kept, journal
+    return [record for record in records if is_answered(record.outcome)], journal
 
 
 def _from_donors(
@@ -102,9 +99,13 @@ def _from_donors(
     pool: dict[bytes, list[Record]] = defaultdict(list)
     taken = Counter(_mark(record) for record in own)
     for donor in donors:
-        records, _ = _stored(layout, donor, fingerprints, warnings)
+        records, _ = _stored(layout, donor, warnings)
         # Results and journal may hold the same answer.
-        stored = {(record.key, _mark(record)): record for record in reversed(records)}
+        stored = {
+            (record.key, _mark(record)): record
+            for record in reversed(records)
+            if record.fingerprint in fingerprints
+        }
         held: Counter[Mark] = Counter()
         for (_, mark), record in sorted(stored.items(), key=lambda item: item[1].occurrence):
             # An answer that was itself reused lies in several shards, and is still one answer.

@@ -18,7 +18,7 @@ from airflow_llm_provider.dataset.files.urls import public_uri
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -191,8 +191,10 @@ def shard_arrays(prepared: PreparedRows, first_row: int, rows: int) -> list[pa.A
     return arrays if prepared.messages is None else [*arrays, pa.array(prepared.messages, MESSAGES.type)]
 
 
-def occurrences_of(fingerprints: Iterable[bytes | None]) -> list[int]:
+def occurrences_of(fingerprints: Sequence[bytes | None]) -> list[int]:
     """Count the identical requests before each row."""
+    if len(set(fingerprints)) == len(fingerprints):  # the usual case, in a tenth of the time
+        return [0] * len(fingerprints)
     seen: dict[bytes, int] = {}
     occurrences = []
     for fingerprint in fingerprints:

@@ -45,6 +45,9 @@ def answer_alike(outcomes: Sequence[Outcome | None], keys: ShardKeys) -> list[Ou
 
 def followers(outcomes: Sequence[Outcome | None], keys: ShardKeys) -> dict[int, list[int]]:
     """Return, by the first row of each request that is to be asked, the further rows with the same request."""
+    asked = [key for key, outcome in zip(keys.fingerprints, outcomes, strict=True) if outcome is None]
+    if len(set(asked)) == len(asked):
+        return {}
     first: dict[bytes, int] = {}
     found: dict[int, list[int]] = {}
     for index, (fingerprint, outcome) in enumerate(zip(keys.fingerprints, outcomes, strict=True)):

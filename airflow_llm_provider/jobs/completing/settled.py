@@ -59,6 +59,9 @@ def settle(
         if fingerprint is None:
             outcomes.append(_set_aside(index, keys))
             continue
+        if not answers:
+            outcomes.append(None)
+            continue
         record = answers.get((fingerprint, keys.occurrences[index]))
         if record is None:
             outcomes.append(None)
