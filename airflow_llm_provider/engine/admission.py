@@ -72,6 +72,10 @@ class Admission:
         #: Seconds that requests, taken together, spent on their way through here.
         self.waited_seconds = 0.0
 
+    async def is_trusted(self) -> bool:
+        """Tell whether requests like ours were answered a moment ago, wherever the first ones may go."""
+        return all([await lane.limiter.is_trusted() for lane in self._routing.first])
+
     async def admit(self, request: Request) -> Admitted:
         """Wait until ``request`` may go out.
 

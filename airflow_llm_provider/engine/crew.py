@@ -72,13 +72,15 @@ class Crew:
         """Whether :meth:`stop` was called."""
         return self._stop_reason is not None
 
-    async def run(self, jobs: int | None = None) -> None:
+    async def run(self, jobs: int | None = None, *, alone: bool = True) -> None:
         """Work until everything is done or the run is halted.
 
         :param jobs: how much there is to do: more workers than that would have none. ``None``: nobody knows.
+        :param alone: whether the first worker begins alone.
         :raises BaseException: the error that halted the run.
         """
         self._loop = loop = asyncio.get_running_loop()
+        self._probing = alone
         if jobs is not None:
             self._size = max(1, min(self._size, jobs))
         previous = loop.get_exception_handler()

@@ -124,6 +124,13 @@ class Limiter(Protocol):
         """
         ...
 
+    async def is_trusted(self) -> bool:
+        """Tell whether a request like ours was answered a moment ago, whoever sent it, and nobody halted since.
+
+        Then nothing would be learned from sending the first one alone.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Hand over what is not yet written and close connections; reservations stay taken."""
         ...
@@ -170,6 +177,10 @@ class Unlimited:
 
     async def halt(self, kind: FailureKind, *, own: bool = False) -> None:
         """Do nothing: there is nobody else."""
+
+    async def is_trusted(self) -> bool:
+        """Know of nobody's answers."""
+        return False
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to close."""

@@ -26,7 +26,8 @@ class Routing:
 
     def __init__(self, lanes: Sequence[Lane], *, prefer_fallback: Callable[[], bool] | None = None) -> None:
         self._lanes = tuple(lanes)
-        self._first = [lane for lane in lanes if not lane.route.fallback]
+        #: The lanes that are no fallback.
+        self.first = [lane for lane in lanes if not lane.route.fallback]
         self._second = [lane for lane in lanes if lane.route.fallback]
         self._prefer_fallback = prefer_fallback
         #: What to raise once no lane is left.
@@ -75,8 +76,8 @@ class Routing:
         """
         if lane.lost is None:
             lane.lost = error
-        losses = [other.lost for other in self._first if other.lost is not None]
-        if len(losses) < len(self._first):
+        losses = [other.lost for other in self.first if other.lost is not None]
+        if len(losses) < len(self.first):
             return None
         passing = next((loss for loss in losses if isinstance(loss, LLMRetryableError)), None)
         if passing is not None and any(map(_alive, self._second)):
@@ -88,8 +89,8 @@ class Routing:
         second = [lane for lane in self._second if lane.lost is None and lane not in excluded]
         if second and self._wants_fallback():
             return second
-        first = [lane for lane in self._first if lane.lost is None and lane not in excluded]
-        if second and all(lane.broken for lane in first) and not _too_small(self._first, excluded):
+        first = [lane for lane in self.first if lane.lost is None and lane not in excluded]
+        if second and all(lane.broken for lane in first) and not _too_small(self.first, excluded):
             return first + second
         return first
 

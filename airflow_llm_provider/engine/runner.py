@@ -146,7 +146,7 @@ class Engine:
         self._on_outcome = on_outcome
         self._tally.total = total
         try:
-            await self._crew.run(total)
+            await self._crew.run(total, alone=not await self._admission.is_trusted())
         finally:
             for row in self._put_off:
                 self._end(row, row.settled)

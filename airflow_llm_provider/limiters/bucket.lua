@@ -192,12 +192,23 @@ function steps.observe(slot, limit_requests, limit_tokens, left_requests, left_t
 end
 
 function steps.halt(kind)
+  h[TRUSTED_SCOPE] = 0
   if kind < KINDS then
     h[HALT_AT], h[HALT_KIND] = now, kind
   else
     h[SCOPED_HALT_AT], h[SCOPED_HALT_KIND] = now, kind
   end
   return {}
+end
+
+function steps.trust(scope)
+  h[TRUSTED_AT], h[TRUSTED_SCOPE] = now, scope
+  return {}
+end
+
+function steps.is_trusted(scope)
+  local age = now - h[TRUSTED_AT]
+  return { h[TRUSTED_SCOPE] == scope and age >= 0 and age <= TRUST and 1 or 0 }
 end
 
 load()

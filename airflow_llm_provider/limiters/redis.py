@@ -52,6 +52,7 @@ _CONSTANTS = {
     "LONGEST_PAUSE": pace.LONGEST_PAUSE,
     "BURST_SHARE": bucket.BURST_SHARE,
     "KINDS": bucket.KINDS,
+    "TRUST": bucket.TRUST,
     "LEARNED_BURST": bucket.LEARNED_BURST,
     "TOLERANCE": hints.TOLERANCE,
 }
@@ -155,6 +156,15 @@ class RedisBackend:
     async def halt(self, kind: int) -> None:
         """Stop everyone."""
         await self._call(["halt", kind])
+
+    async def trust(self, scope: int) -> None:
+        """Note an answer, with the next call."""
+        await self._put(["trust", scope])
+
+    async def is_trusted(self, scope: int) -> bool:
+        """Ask whether a request like these was answered a moment ago."""
+        _, answer = await self._call(["is_trusted", scope])
+        return answer == [1]
 
     async def aclose(self) -> None:
         """Write what was put off, if Redis can be reached, and close the connections."""

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_llm_provider.engine.call import FailureKind
 from airflow_llm_provider.engine.limiter import Cost, CostExceedsLimitError
+from airflow_llm_provider.engine.limits.bucket import TRUST
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.testing.refusal_contract import RefusalContract
 from airflow_llm_provider.testing.sender import Sender, close, most_in_a_window
 
 if TYPE_CHECKING:
     from airflow_llm_provider.testing.clock import ManualClock
+
+_ASKED, _ANSWERED = Cost(tokens=100, output_cap=50), Cost(tokens=60)
 
 
 class LimiterContract(RefusalContract):
@@ -171,5 +175,39 @@ class LimiterContract(RefusalContract):
             await asyncio.gather(*(caller(number) for number in range(12)))
             assert order == list(range(12))
             await close([sender])
+
+        self.run(test)
+
+    def test_an_answer_vouches_for_the_next_requests_of_its_kind_for_a_while(self) -> None:
+        async def test(clock: ManualClock) -> None:
+            one, alike, other = (self.open(RateLimits(), clock, scope) for scope in ("mine", "mine", "other"))
+            assert not await alike.is_trusted()
+            await one.settle(await one.reserve(_ASKED), _ANSWERED)
+            await one.reserve(Cost())  # what was put off goes with the next step
+            assert await alike.is_trusted()
+            assert not await other.is_trusted()
+            clock.jump(TRUST + 1.0)
+            assert not await alike.is_trusted()
+            await one.settle(await one.reserve(_ASKED), _ANSWERED)
+            await one.reserve(Cost())
+            assert await alike.is_trusted()
+            await other.halt(FailureKind.QUOTA)
+            assert not await alike.is_trusted()
+            await close([Sender(limiter, clock) for limiter in (one, alike, other)])
+
+        self.run(test)
+
+    @pytest.mark.parametrize("used", [_ASKED, Cost(), Cost(requests=2, tokens=60)])
+    def test_nothing_vouches_but_an_answer_at_the_first_request(self, used: Cost) -> None:
+        # A refusal, an answer of which nobody knows what it took, a parameter that had to be named another way.
+        async def test(clock: ManualClock) -> None:
+            one, alike = self.open(RateLimits(), clock), self.open(RateLimits(), clock)
+            await one.settle(await one.reserve(_ASKED), used)
+            clock.jump(TRUST)
+            if used.requests > 1:
+                await one.settle(await one.reserve(_ASKED), _ANSWERED)
+            await one.reserve(Cost())
+            assert not await alike.is_trusted()
+            await close([Sender(limiter, clock) for limiter in (one, alike)])
 
         self.run(test)

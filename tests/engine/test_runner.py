@@ -8,6 +8,7 @@ import pytest
 
 from airflow_llm_provider.engine.call import CallError, FailureKind, Reply
 from airflow_llm_provider.engine.events import AttemptFinished, AttemptStarted, RowDone
+from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.engine.status import RowStatus
 from airflow_llm_provider.engine.usage import Usage
 from airflow_llm_provider.testing.scripted_client import Delayed, reply
@@ -76,6 +77,18 @@ class TestRun:
         rig.build(concurrency=4, probe_window=5, latency=0.1)
         rig.run(4)
         assert rig.clock.monotonic() == pytest.approx(0.2)
+
+    def test_where_requests_are_answered_already_none_goes_out_alone(self, rig):
+        limiter = AccountLimiter(clock=rig.clock)
+
+        def starts():
+            rig.build(concurrency=4, probe_window=5, latency=1, parts={"limiter": limiter})
+            rig.run(4)
+            return [call.started for call in rig.client.calls]
+
+        first, second = starts(), starts()
+        assert first[1] == first[0] + 1
+        assert second[-1] - second[0] < 0.1
 
     def test_the_client_gets_body_and_timeout_as_they_are(self, rig):
         rig.build(timeout=7)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_llm_provider.engine.limiter import Cost
+from airflow_llm_provider.engine.limits import bucket
 from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.engine.limits.backend import LocalBackend
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits
@@ -213,6 +214,14 @@ class TestReboot:
         assert first_wait(path, clock) == 0
         store = FileStore(path, clock=clock)
         assert store.peek()[LEARNED_TOKENS] == 77.0
+        store.close()
+
+    def test_trusts_nobody_by_what_another_clock_says(self, path):
+        store, clock = self.reboot(path, minutes=1)
+        bucket.trust(store.peek(), 7, 5000.0)
+        store.close()
+        store = FileStore(path, clock=clock)
+        assert not bucket.is_trusted(store.peek(), 7, clock.monotonic())
         store.close()
 
     def test_a_pause_goes_on(self, path):

@@ -116,6 +116,15 @@ class Twins:
             bucket.halt(self.state, 1, self.now)
             self.call("halt", 1)
 
+    def trust(self, share, grant):
+        scope = 1 + int(share * 2)
+        bucket.trust(self.state, scope, self.now)
+        self.call("trust", scope)
+
+    def is_trusted(self, share, grant):
+        scope = 1 + int(share * 2)
+        assert self.call("is_trusted", scope) == [bucket.is_trusted(self.state, scope, self.now)]
+
     def settle(self, share, grant):
         tokens = int((share - 0.8) * 500)
         bucket.settle(self.state, grant.slot, 0.0, tokens)
@@ -162,6 +171,7 @@ class TestLua:
                 st.sampled_from(
                     ["take"] * 5
                     + ["settle", "give_back", "refuse", "observe", "wait", "halt", "overtaken", "delay"]
+                    + ["trust", "is_trusted"]
                 ),
                 st.floats(0, 1, width=32),
             ),

@@ -41,13 +41,16 @@ class LocalStorage(Storage):
             file.write(data)
 
     @contextmanager
-    def create(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for writing that appears whole at the end; an exception in the block leaves nothing."""
-        with self._created(name, lasting=True) as file:
+    def create(self, name: str, *, staged: bool = False) -> Iterator[IO[bytes]]:
+        """Open a file for writing that appears whole at the end; an exception in the block leaves nothing.
+
+        :param staged: whether it will be moved, so that only its content, not its place, is to survive a power cut.
+        """
+        with self._created(name, lasting=True, staged=staged) as file:
             yield file
 
     @contextmanager
-    def _created(self, name: str, *, lasting: bool) -> Iterator[IO[bytes]]:
+    def _created(self, name: str, *, lasting: bool, staged: bool = False) -> Iterator[IO[bytes]]:
         target = Path(self.path(name))
         # Hidden and not *.parquet: no reader of the folder takes it for data. Unique: writers never share one.
         temporary = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
@@ -68,7 +71,7 @@ class LocalStorage(Storage):
                 ) from error
             with self._writing(name):
                 temporary.replace(target)
-                if lasting:
+                if lasting and not staged:
                     _sync_folder(target.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)

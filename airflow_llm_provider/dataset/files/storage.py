@@ -137,8 +137,12 @@ class Storage:
             ) from error
 
     @contextmanager
-    def create(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for writing that appears whole at the end; an exception in the block leaves nothing."""
+    def create(self, name: str, *, staged: bool = False) -> Iterator[IO[bytes]]:
+        """Open a file for writing that appears whole at the end; an exception in the block leaves nothing.
+
+        :param staged: whether it will be moved, so that only its content, not its place, is to survive a power cut.
+        """
+        del staged  # a PUT is only over when the file is safe
         with tempfile.NamedTemporaryFile(prefix="airflow-llm-", suffix=".tmp") as spool:
             yield spool.file
             spool.flush()

@@ -142,7 +142,8 @@ class _Merge:
 
     def _reject(self, batch: pa.RecordBatch) -> None:
         if self._rejects is None:
-            file = self._files.enter_context(self._layout.storage.create(self._parts.rejects_name()))
+            staged = self._layout.storage.create(self._parts.rejects_name(), staged=True)
+            file = self._files.enter_context(staged)
             self._rejects = self._files.enter_context(RowGroupWriter(file, self._rejects_schema))
         self._rejects.write(batch)
 

@@ -85,7 +85,8 @@ class PartWriter:
 
     def _begin(self) -> RowGroupWriter:
         name = self._next_name()
-        self._file = self._open.enter_context(self._layout.storage.create(f"{self._folder}/{name}"))
+        staged = self._layout.storage.create(f"{self._folder}/{name}", staged=True)
+        self._file = self._open.enter_context(staged)
         self._writer = RowGroupWriter(self._file, self._schema, rows=self._rows_per_group)
         return self._writer
 

@@ -15,7 +15,7 @@ from airflow_llm_provider.engine.limiter import (
     Reservation,
 )
 from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
-from airflow_llm_provider.engine.limits.bucket import KINDS, Grant, Halted, Later, TooLarge
+from airflow_llm_provider.engine.limits.bucket import KINDS, TRUST, Grant, Halted, Later, TooLarge
 from airflow_llm_provider.engine.limits.hints import AnsweredLately, per_minute
 from airflow_llm_provider.engine.limits.output import OutputLength
 from airflow_llm_provider.engine.limits.queue import CallerQueue
@@ -38,6 +38,8 @@ _HORIZON_SHARE = 1 / 64
 _PATIENCE_SHARE = 0.25
 #: Slot of a request that nobody named: older than any, so that only the limits count of what was said about it.
 _UNKNOWN_SLOT = -1
+#: Seconds between two answers that are noted for others, a part of the time for which they vouch.
+_TRUST_SECONDS = TRUST / 10
 #: A rest of waiting that is not worth a timer, in seconds.
 _NEGLIGIBLE = 0.001
 #: Failures that stop everyone, by the numbers that they are shared as.
@@ -90,6 +92,8 @@ class AccountLimiter:
         self._answered = AnsweredLately(self._terms.window)
         self._since = UNLIMITED
         self._scope = _scope_number(scope)
+        # When we last noted an answer; None: ours vouch for nobody.
+        self._trusted_at: float | None = -math.inf
         self._queue = CallerQueue(
             self._take,
             self._backend.give_back,
@@ -130,6 +134,7 @@ class AccountLimiter:
         if used.tokens:
             self._answered.add(used.tokens, self._clock.monotonic())
             self._output.learn(used.tokens - (cost.tokens - cost.output_cap))
+            await self._trust(used)
         tokens = used.tokens - grant.tokens
         if self._limits.reserve == "cap" and used.tokens:
             tokens = max(0.0, tokens)
@@ -162,9 +167,25 @@ class AccountLimiter:
         """Stop everyone who sends on this account now; whoever begins later finds out anew."""
         await self._backend.halt(_HALTS.index(kind) + KINDS * (self._scope if own else 0))
 
+    async def is_trusted(self) -> bool:
+        """Tell whether a request of this scope was answered a moment ago, whoever sent it."""
+        return await self._backend.is_trusted(self._scope)
+
     async def aclose(self) -> None:
         """Hand over what is not yet written and close connections."""
         await self._backend.aclose()
+
+    async def _trust(self, used: Cost) -> None:
+        """Note for others that requests like ours are answered, now and then."""
+        if used.requests > 1:
+            # The client had to find out how the endpoint wants them, and so has the next: better by one request alone.
+            self._trusted_at = None
+        if self._trusted_at is None:
+            return
+        now = self._clock.monotonic()
+        if now - self._trusted_at >= _TRUST_SECONDS:
+            self._trusted_at = now
+            await self._backend.trust(self._scope)
 
     async def _fund(self, ticket: _Ticket, cost: Cost) -> float:
         """Take capacity for the ticket and return the wait; without capacity when a pause is the reason."""

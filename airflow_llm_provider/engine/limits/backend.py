@@ -66,6 +66,14 @@ class Backend(Protocol):
         """Run :func:`~airflow_llm_provider.engine.limits.bucket.halt`."""
         ...
 
+    async def trust(self, scope: int) -> None:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.trust`; may be put off until the next step."""
+        ...
+
+    async def is_trusted(self, scope: int) -> bool:
+        """Run :func:`~airflow_llm_provider.engine.limits.bucket.is_trusted`."""
+        ...
+
     async def aclose(self) -> None:
         """Write what was put off and close what is open."""
         ...
@@ -180,6 +188,14 @@ class LocalBackend:
     async def halt(self, kind: int) -> None:
         """Stop everyone."""
         await self._run(lambda state: bucket.halt(state, kind, self._now()))
+
+    async def trust(self, scope: int) -> None:
+        """Note an answer."""
+        await self._run(lambda state: bucket.trust(state, scope, self._now()))
+
+    async def is_trusted(self, scope: int) -> bool:
+        """Look, without a lock: at worst a first request goes out alone, or not."""
+        return bucket.is_trusted(self._store.peek(), scope, self._now())
 
     async def _run(self, step: Callable[[State], None]) -> None:
         state, done = await self._store.lock(), False

@@ -41,6 +41,8 @@ from airflow_llm_provider.engine.limits.state import (
     SCOPED_HALT_AT,
     SCOPED_HALT_KIND,
     SLOTS,
+    TRUSTED_AT,
+    TRUSTED_SCOPE,
     UNLIMITED,
 )
 from airflow_llm_provider.engine.limits.window import advance, charge, first_fit
@@ -54,6 +56,8 @@ _MINUTE = 60.0
 BURST_SHARE = 0.01
 #: Seconds' worth of a learned rate that may go out at once.
 LEARNED_BURST = 0.01
+#: Seconds for which an answer vouches for the next requests of its kind.
+TRUST = 300.0
 #: Kinds of halts that are for everyone; a larger number says as well whom it is for.
 KINDS = 4
 
@@ -245,7 +249,21 @@ def halt(state: State, kind: int, now: float) -> None:
     :param kind: why; from :data:`KINDS` on, only for those whose requests are alike. The two are kept apart, so that the
         one never hides the other.
     """
+    state[TRUSTED_SCOPE] = 0.0
     if kind < KINDS:
         state[HALT_AT], state[HALT_KIND] = now, float(kind)
     else:
         state[SCOPED_HALT_AT], state[SCOPED_HALT_KIND] = now, float(kind)
+
+
+def trust(state: State, scope: int, now: float) -> None:
+    """Note that a request was answered.
+
+    :param scope: its kind, a whole number of at least 1.
+    """
+    state[TRUSTED_AT], state[TRUSTED_SCOPE] = now, float(scope)
+
+
+def is_trusted(state: State, scope: int, now: float) -> bool:
+    """Tell whether a request of that kind was the last that was noted, a moment ago, and nobody halted since."""
+    return state[TRUSTED_SCOPE] == scope and 0.0 <= now - state[TRUSTED_AT] <= TRUST

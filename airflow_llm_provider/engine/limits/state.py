@@ -19,13 +19,13 @@ HELD = SLOTS + GUARD
 #: Slots remembered. Older ones tell what had been used when an answer that took long was asked for.
 RING = 2 * SLOTS
 #: Numbers before the ring.
-HEADER = 34
+HEADER = 36
 #: Numbers in all.
 LENGTH = HEADER + 2 * RING
 #: Stands for "no limit". Finite, so that no arithmetic ever meets NaN.
 UNLIMITED = 1e15
 #: Marks an initialised state of this layout.
-LAYOUT = 20_253.0
+LAYOUT = 20_254.0
 
 FIELDS = (
     "MAGIC",  # LAYOUT
@@ -59,6 +59,8 @@ FIELDS = (
     "HALT_KIND",
     "SCOPED_HALT_AT",  # the same of a failure that all with the same kind of requests would meet
     "SCOPED_HALT_KIND",
+    "TRUSTED_AT",  # when a request was last known to be answered, and of which kind; 0: none
+    "TRUSTED_SCOPE",
     "TOUCHED",  # latest time seen, by the backend's clock and by the calendar
     "TOUCHED_EPOCH",
     "BOOT",  # which boot of which machine the clock belongs to
@@ -95,6 +97,8 @@ FIELDS = (
     HALT_KIND,
     SCOPED_HALT_AT,
     SCOPED_HALT_KIND,
+    TRUSTED_AT,
+    TRUSTED_SCOPE,
     TOUCHED,
     TOUCHED_EPOCH,
     BOOT,

@@ -86,7 +86,7 @@ class EngineSetup:
 
         :param gates: asked before each request, before the budget.
         :param budget: of the whole run.
-        :param probe: whether the first request goes out alone.
+        :param probe: whether the first request goes out alone, unless one like it was answered a moment ago.
         :param watch_rejections: whether rows that are all rejected alike stop the shard.
         """
         options = self.options

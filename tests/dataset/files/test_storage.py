@@ -1,4 +1,5 @@
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -47,6 +48,17 @@ class TestStorage:
         assert storage.read_bytes("a.json") == b"two"
         # The file and its folder.
         assert len(synced) == 2
+
+    def test_a_file_that_will_be_moved_is_synced_and_its_folder_when_it_has_come_there(
+        self, tmp_path, monkeypatch
+    ):
+        synced = []
+        monkeypatch.setattr("os.fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+        storage = Layout(str(tmp_path)).storage
+        with storage.create("staging/a.json", staged=True) as file:
+            file.write(b"one")
+        storage.move("staging/a.json", "a.json")
+        assert synced == [(tmp_path / "a.json").stat().st_ino, tmp_path.stat().st_ino]
 
     def test_lists_files_and_folders_sorted_and_relative_to_the_root(self, storage):
         for name in ("f/z.x", "f/a.x", "f/g/deep.x", "other.x"):
