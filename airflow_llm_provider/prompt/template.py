@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,14 +72,12 @@ class PromptTemplate:
     """
 
     def __init__(self, spec: CompletionSpec) -> None:
-        environment = prompt_environment()
         if not isinstance(spec.prompt, str):
             raise LLMInputError("CompletionSpec.prompt is no template: use prompt_of(spec)")
-        tree, self._bindings = parse(environment, spec.prompt)
+        self._bindings, plain, self._render, fixed_text_behind = _understand(spec.prompt)
         self._pairs = tuple(self._bindings.items())
         #: The messages before the user's, the same for every row.
         self.opening = opening_of(spec)
-        plain = _plain_parts(tree, self._bindings)
         #: The constant texts around the columns that a plain template prints, and these columns: ``None``: it is richer.
         self.plain: tuple[Sequence[str], Sequence[str]] | None = (
             ([clean_text(text) for text in plain.between], [column for _, column in plain.slots])
@@ -87,12 +86,7 @@ class PromptTemplate:
         )
         #: Text of the prompt that is the same in every row and stands behind the first column: what no provider's cache
         #: finds, since caches hold the beginnings of prompts.
-        self.fixed_text_behind: str = _fixed_text_behind(tree)
-        self._render = (
-            _plain_renderer(plain)
-            if plain is not None
-            else _jinja_renderer(compiled(environment, tree), self._pairs)
-        )
+        self.fixed_text_behind = fixed_text_behind
 
     @property
     def columns(self) -> frozenset[str]:
@@ -155,6 +149,19 @@ class _PlainParts:
         """The constant texts before, between and after the slots."""
         places = [-1, *(position for position, _ in self.slots), len(self.parts)]
         return ["".join(self.parts[start + 1 : end]) for start, end in itertools.pairwise(places)]
+
+
+@functools.lru_cache(maxsize=8)  # the check of a task, its split and its first request all ask
+def _understand(prompt: str) -> tuple[RowBindings, _PlainParts | None, Renderer, str]:
+    environment = prompt_environment()
+    tree, bindings = parse(environment, prompt)
+    plain = _plain_parts(tree, bindings)
+    render = (
+        _plain_renderer(plain)
+        if plain is not None
+        else _jinja_renderer(compiled(environment, tree), tuple(bindings.items()))
+    )
+    return bindings, plain, render, _fixed_text_behind(tree)
 
 
 def _plain_parts(tree: nodes.Template, bindings: RowBindings) -> _PlainParts | None:
