@@ -98,15 +98,20 @@ class TestCancellation:
         def handler(*_):
             raise TaskTimeout
 
-        client = ScriptedClient(then=Delayed(answer="x", seconds=60))
+        timer = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+
+        def respond(call):
+            if call.number == 8:
+                timer.start()  # by then the loop waits
+            return Delayed(answer="x", seconds=60)
+
+        client = ScriptedClient(respond)
 
         async def main():
             engine = Engine(client, lambda _reply: Judgement(status=RowStatus.SUCCESS))
             await engine.run(make_requests(9), print)
 
         before = signal.signal(signal.SIGUSR1, handler)
-        timer = threading.Timer(0.4, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
-        timer.start()
         try:
             with pytest.raises(TaskTimeout):
                 asyncio.run(main())

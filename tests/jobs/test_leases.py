@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from airflow_llm_provider.errors import LLMBusyError
 from airflow_llm_provider.jobs import CompleteOptions, ShardRun, run_dataset, split
 from airflow_llm_provider.jobs.claim import Claimant
 from airflow_llm_provider.testing.scripted_server import Rule, ScriptedServer
+from tests.jobs.lease_process import SharedClock
 
 SCRIPT = Path(__file__).with_name("lease_process.py")
 TEXTS = [f"row {n:02d}" for n in range(12)]
@@ -31,29 +30,28 @@ PERSON = Owner(run="run manual__2 of DAG nightly")
 class Scene:
     """A dataset, its plan, a server that holds its answers, and a process that waits for them."""
 
-    def __init__(self, job, server, *, delay=60, **terms):
+    def __init__(self, job, server):
         self.job = job
         self.server = server
-        self.terms = terms
+        self.clock = SharedClock(job.folder / "clock")
+        self.clock.file.touch()
         job.write(TEXTS)
         [self.reference] = job.split().references
-        # So many requests are answered, the next ones are out for long.
-        server.script(Rule(skip=ANSWERED, delay=delay))
+        # So many requests are answered, the next ones are out until the server is healed.
+        server.script(Rule(skip=ANSWERED, held=True))
         told = {
             "reference": self.reference.to_json(),
             "base_url": self.server.base_url,
             "concurrency": IN_FLIGHT,
-            "terms": self.terms,
+            "clock": str(self.clock.file),
         }
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), json.dumps(told)], stdout=subprocess.PIPE, text=True
         )
 
     def wait_for(self, **wanted):
-        deadline = time.monotonic() + 60
         while {name: self.server.stats()[name] for name in wanted} != wanted:
-            assert time.monotonic() < deadline, self.server.stats()
-            time.sleep(0.02)
+            assert self.process.poll() is None
 
     def complete(self):
         """Ask in this process, and return the state."""
@@ -62,7 +60,7 @@ class Scene:
             self.reference,
             client=client,
             options=CompleteOptions(concurrency=IN_FLIGHT),
-            claimant=Claimant(owner=PERSON, terms=LeaseTerms(**self.terms)),
+            claimant=Claimant(owner=PERSON, terms=LeaseTerms(clock=self.clock)),
         ).run()
 
     def heal(self):
@@ -84,8 +82,8 @@ def scene(job):
     scenes = []
     with ScriptedServer() as server:
 
-        def begin(**options):
-            scenes.append(Scene(job, server, **options))
+        def begin():
+            scenes.append(Scene(job, server))
             scenes[-1].wait_for(answered=ANSWERED, in_flight=IN_FLIGHT)
             return scenes[-1]
 
@@ -97,7 +95,7 @@ def scene(job):
 
 class TestTwoProcesses:
     def test_A21_the_second_run_is_refused_and_each_row_is_asked_once(self, scene, job):
-        first = scene(delay=2)
+        first = scene()
         # Stopped for a while, so that it does not end before the others have asked.
         os.kill(first.process.pid, signal.SIGSTOP)
         with pytest.raises(LLMBusyError, match="shard 0 of .* in use by run scheduled__1 of DAG nightly"):
@@ -125,11 +123,13 @@ class TestTwoProcesses:
 
 class TestStoppedProcess:
     def test_that_wakes_up_after_its_lease_was_taken_over_sends_nothing_more(self, scene, job):
-        first = scene(delay=2, duration=4.0, renewal=0.4, skew=0.2)
+        first = scene()
         os.kill(first.process.pid, signal.SIGSTOP)
         before = first.heal()
-        with ThreadPoolExecutor(1) as pool:
-            state = pool.submit(self.as_soon_as_possible, first).result(60)
+        with pytest.raises(LLMBusyError):
+            first.complete()
+        first.clock.file.write_bytes(bytes(71))
+        state = first.complete()
         assert (state.reused, state.requests) == (ANSWERED, len(TEXTS) - ANSWERED)
         results = Path(job.destination, "_llm", "results", f"{first.reference.shard_id}.parquet")
         written = results.read_bytes()
@@ -140,16 +140,3 @@ class TestStoppedProcess:
         assert ended["requests"] == len(before) == ANSWERED + IN_FLIGHT
         assert first.server.requests == []
         assert results.read_bytes() == written
-
-    @staticmethod
-    def as_soon_as_possible(first):
-        refusals = 0
-        while True:
-            try:
-                state = first.complete()
-            except LLMBusyError:
-                refusals += 1
-                time.sleep(0.05)
-            else:
-                assert refusals
-                return state

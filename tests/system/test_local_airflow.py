@@ -15,11 +15,12 @@ import pytest
 from airflow_llm_provider.local import AirflowClient, LocalAirflow
 from airflow_llm_provider.local.errors import ApiError, LocalError
 from airflow_llm_provider.local.rest import wait_until
+from tests.system.stage import SYSTEM
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.system
+pytestmark = SYSTEM
 
 TRIVIAL = """
 import time
@@ -132,7 +133,7 @@ class TestObjects:
         broken = dags_folder / "broken.py"
         broken.write_text("from airflow.sdk import DAG\nraise RuntimeError('not today')\n")
         try:
-            wait_until(lambda: bool(client.import_errors()), timeout=30, what="no import error is reported")
+            wait_until(lambda: bool(client.import_errors()), timeout=120, what="no import error is reported")
             with pytest.raises(LocalError, match=r"(?s)'broken' is not parsed after 0 s.*not today"):
                 client.wait_for_dag("broken", timeout=0)
         finally:
@@ -197,7 +198,7 @@ class TestProcesses:
 
             starter.send_signal(signal.SIGKILL)
 
-        _gone, alive = psutil.wait_procs(processes, timeout=20)
+        _gone, alive = psutil.wait_procs(processes, timeout=60)
         assert alive == []
         assert not second.running
         second.stop()
