@@ -133,7 +133,7 @@ def late(nightly: Nightly, topology: Topology, client: AirflowClient) -> Late:
     notice = topology.machine.source("data") / "late.txt"
     wait_until(
         lambda: notice.exists() and notice.stat().st_size > 0,
-        timeout=120,
+        timeout=300,
         what="nobody was called of the missed deadline",
         explain=topology.logs,
         poll=0.2,
@@ -195,7 +195,7 @@ def disturbed(
 
     wait_until(
         lambda: all(map(waiting_at, (victim, survivor))),
-        timeout=180,
+        timeout=300,
         what="the workers do not both wait for answers",
         explain=lambda: f": {server.stats()} {run.states()}",
         poll=0.5,
@@ -271,13 +271,13 @@ def crossing(
     [run_id] = [run["dag_run_id"] for run in client.runs("crossing") if run["run_type"] == "backfill"]
     past = Run(client=client, dag_id="crossing", run_id=run_id)
     wait_until(
-        lambda: server.stats()["in_flight"] == 1, timeout=120, what="the backfill has not begun", poll=0.5
+        lambda: server.stats()["in_flight"] == 1, timeout=300, what="the backfill has not begun", poll=0.5
     )
     today = client.trigger("crossing", params=params("today", ["today"]), logical_date=datetime.now(UTC))
     tonight = Run(client=client, dag_id="crossing", run_id=today)
     wait_until(
         lambda: waiting(tonight, 1) and waiting(past, 2),
-        timeout=120,
+        timeout=300,
         what="not all shards wait for the slot",
         explain=lambda: f": {past.states()} {tonight.states()}",
         poll=0.5,

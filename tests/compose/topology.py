@@ -104,7 +104,7 @@ class Topology:
                 self._wait(service.name)
                 started.add(service.name)
         with self.client(timeout=10.0) as client:
-            wait_until(lambda: self._healthy(client), timeout=120, what="Airflow is not healthy")
+            wait_until(lambda: self._healthy(client), timeout=300, what="Airflow is not healthy")
 
     def stop(self) -> None:
         """End every process."""

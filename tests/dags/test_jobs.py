@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_llm_provider.dataset import read_results
+from airflow_llm_provider.local.rest import wait_until
 from airflow_llm_provider.testing.scripted_server import Rule
 
 if TYPE_CHECKING:
@@ -138,12 +142,21 @@ def test_a_time_limit_keeps_the_answers_and_the_next_run_asks_the_rest(run_llm_d
     body = """
 llm_map(
     group_id="ask", spec=SPEC, source=f"{HERE}/tickets.parquet", destination=f"{HERE}/labels",
-    concurrency=1, complete_kwargs={"execution_timeout": timedelta(seconds=3)},
+    concurrency=1, complete_kwargs={"execution_timeout": timedelta(hours=1)},
 )
 """
     file = dag_file(tmp_path, body, tickets=["a", "b", "c", "d"])
     llm_server.script(Rule(contains="Ticket: c", fault="hang", times=1))
-    run = run_llm_dag(file)
+
+    def let_the_hour_pass():
+        wait_until(lambda: "Ticket: c" in prompts(llm_server), timeout=500, what="the row is not asked")
+        # What the limit's own timer sends.
+        os.kill(run_llm_dag._airflow._process.pid, signal.SIGALRM)
+
+    with ThreadPoolExecutor(1) as time:
+        passed = time.submit(let_the_hour_pass)
+        run = run_llm_dag(file)
+        passed.result()
     assert run.states["ask.complete", 0] == "failed"
     state = run.xcoms["ask.complete", 0, "shard_state"]
     assert state["rows_by_status"] == {"success": 2, "pending": 2}

@@ -46,4 +46,4 @@ def once_unlocked(client: AirflowClient, dag_id: str, create: Callable[[], None]
             return False
         return True
 
-    wait_until(created, timeout=120, what="the database was locked for a backfill")
+    wait_until(created, timeout=300, what="the database was locked for a backfill")

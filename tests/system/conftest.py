@@ -96,7 +96,7 @@ def add_dag(client: AirflowClient, dags_folder: Path) -> AddDag:
         temporary = path.with_suffix(".tmp")
         temporary.write_text(source, encoding="utf-8")
         temporary.replace(path)
-        client.wait_for_dag(dag_id, timeout=60, after=before)
+        client.wait_for_dag(dag_id, timeout=300, after=before)
         client.unpause(dag_id)
         return dag_id
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_llm_provider.local import AirflowClient, LocalAirflow
     from tests.system.stage import Scene
 
-_SECONDS = 500.0
+_SECONDS = 1300.0
 _JOBS = Path(__file__).parent / "dags" / "dataset_jobs.py"
 _DATES = Path(__file__).parent / "dags" / "dates.py"
 _NIGHTLY = Path(__file__).parents[2] / "dags" / "nightly_tickets.py"
@@ -50,9 +50,9 @@ def scenes(
     for file in (_JOBS, _DATES, _NIGHTLY, *([_PARTITIONS] if PARTITIONS else [])):
         (dags_folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     for dag_id in ("strict", "patient", "careful", "crowded", "by_file", "poolless", "cramped"):
-        client.wait_for_dag(dag_id)
+        client.wait_for_dag(dag_id, timeout=_SECONDS)
         client.unpause(dag_id)
-    client.wait_for_dag("nightly_tickets")
+    client.wait_for_dag("nightly_tickets", timeout=_SECONDS)
     for scene in wanted:
         getattr(scene, "prologue", lambda _: None)(airflow)
 

@@ -122,7 +122,7 @@ def triggered(person: Browser, stage: Stage) -> Run:
 
     wait_until(
         there,
-        timeout=120,
+        timeout=300,
         what="the form made no run",
         explain=lambda: f", and says {person.text()!r}",
         poll=1.0,

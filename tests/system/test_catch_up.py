@@ -52,7 +52,7 @@ def catch_up(stage: Stage) -> Facts:
         runs[:] = client.runs(DAG_ID)
         return len(runs) >= len(ROWS)
 
-    wait_until(all_there, timeout=120, what="there is no run for every date", poll=2.0)
+    wait_until(all_there, timeout=300, what="there is no run for every date", poll=2.0)
     days = {run["dag_run_id"]: run["logical_date"][:10] for run in runs}
     states = {day: Run(client=client, dag_id=DAG_ID, run_id=run_id).end() for run_id, day in days.items()}
     texts = outputs(data)

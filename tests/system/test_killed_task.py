@@ -144,7 +144,7 @@ def task_cleared_while_it_runs(stage: Stage) -> ClearedFacts:
     run, before, process = interrupted_run(stage)
     label = run.shard().label
     run.clear("complete", 0)
-    wait_until(lambda: not process.is_running(), timeout=60, what="the cleared task still runs")
+    wait_until(lambda: not process.is_running(), timeout=300, what="the cleared task still runs")
     facts = facts_of(stage, run, before)
     return ClearedFacts(**vars(facts), label=label, log=run.log("complete", index=0))
 

@@ -133,7 +133,7 @@ class TestObjects:
         broken = dags_folder / "broken.py"
         broken.write_text("from airflow.sdk import DAG\nraise RuntimeError('not today')\n")
         try:
-            wait_until(lambda: bool(client.import_errors()), timeout=120, what="no import error is reported")
+            wait_until(lambda: bool(client.import_errors()), timeout=300, what="no import error is reported")
             with pytest.raises(LocalError, match=r"(?s)'broken' is not parsed after 0 s.*not today"):
                 client.wait_for_dag("broken", timeout=0)
         finally:

@@ -120,7 +120,7 @@ class Nights:
             found[:] = [run for run in self.client.runs(DAG_ID) if run["run_type"] == run_type]
             return bool(found)
 
-        wait_until(there, timeout=120, what=f"there is no {run_type} run", poll=1.0)
+        wait_until(there, timeout=300, what=f"there is no {run_type} run", poll=1.0)
         ids = [run["dag_run_id"] for run in sorted(found, key=lambda run: str(run["logical_date"]))]
         return [Run(client=self.client, dag_id=DAG_ID, run_id=run_id, group="label") for run_id in ids]
 
@@ -153,7 +153,7 @@ def backfill_by_command_line(airflow: LocalAirflow) -> None:
 
     def create() -> None:
         subprocess.run(
-            command, env=airflow.environment, capture_output=True, text=True, timeout=120, check=True
+            command, env=airflow.environment, capture_output=True, text=True, timeout=300, check=True
         )
 
     with airflow.client() as client:

@@ -102,7 +102,7 @@ def all_runs(stage: Stage) -> dict[str, dict[str, Any]]:
         runs.update({run["partition_key"]: run for run in stage.client.runs(DAG_ID)})
         return len(runs) > len(ROWS)
 
-    wait_until(there, timeout=120, what="there is no run for every partition", poll=1.0)
+    wait_until(there, timeout=300, what="there is no run for every partition", poll=1.0)
     return runs
 
 
@@ -112,7 +112,7 @@ def after(stage: Stage) -> list[dict[str, Any]]:
     def all_there() -> bool:
         return len(stage.client.runs(AFTER)) > len(ROWS)
 
-    wait_until(all_there, timeout=120, what=f"{AFTER} has not run on every partition", poll=1.0)
+    wait_until(all_there, timeout=300, what=f"{AFTER} has not run on every partition", poll=1.0)
     runs = [
         Run(client=stage.client, dag_id=AFTER, run_id=run["dag_run_id"]) for run in stage.client.runs(AFTER)
     ]

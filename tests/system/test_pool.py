@@ -83,7 +83,7 @@ def notice_of(stage: Stage) -> str:
     path = stage.folder / "notice.txt"
     wait_until(
         lambda: path.exists() and path.stat().st_size > 0,
-        timeout=120,
+        timeout=300,
         what="the callback of the DAG was not run",
     )
     return path.read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ def airflow_files(airflow: LocalAirflow, scenes: Mapping[Any, Future[Any]]) -> l
     if not scenes:
         pytest.skip("no scenario was selected together with this test")
     for scene in scenes.values():
-        scene.exception(timeout=500)
+        scene.exception(timeout=1300)
     return [path for path in airflow.home.rglob("*") if path.is_file()]
 
 

@@ -94,7 +94,7 @@ class Ways:
         command = self.stage.airflow.command(*words, self.run.dag_id, "--yes")
         command += ["--start-date", DAY.isoformat(), "--end-date", DAY.isoformat()]
         env = self.stage.airflow.environment
-        return lambda: subprocess.run(command, env=env, capture_output=True, timeout=120, check=True)
+        return lambda: subprocess.run(command, env=env, capture_output=True, timeout=300, check=True)
 
     def backfill(self, reprocess: str) -> Callable[[], Any]:
         """Return a backfill of the run's day."""
@@ -173,7 +173,7 @@ def newest(stage: Stage, version: str) -> None:
     publish(stage.folder.parent / "versions", version, DAGS.name, source)
     wait_until(
         lambda: stage.client.call("GET", "/dags/ways_green")["bundle_version"] == version,
-        timeout=120,
+        timeout=300,
         what=f"version {version} of the DAG file is not parsed",
         poll=1.0,
     )
