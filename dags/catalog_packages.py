@@ -6,20 +6,20 @@ The dataset is real and always at hand: name, summary and description of every i
 from __future__ import annotations
 
 import io
-import os
 from datetime import datetime
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow.configuration import conf
 from airflow.sdk import DAG, ObjectStoragePath, Param, get_current_context, task
 from pydantic import BaseModel
 
 from airflow_llm_provider import CompletionSpec, llm_map
 
-# Any URL that Airflow can read and write, such as s3://lake/demo.
-DATA = os.environ.get("LLM_DATA", f"file://{Path(__file__).resolve().parents[1]}/.local/data")
-MODEL = os.environ.get("LLM_MODEL", "smollm2-135m-instruct")
+# Options of airflow.cfg. The first may be any URL that Airflow can read and write, such as s3://lake/demo.
+DATA = conf.get("llm_examples", "data", fallback=f"file://{Path(__file__).resolve().parents[1]}/.local/data")
+MODEL = conf.get("llm_examples", "model", fallback="smollm2-135m-instruct")
 
 
 class CatalogueEntry(BaseModel):

@@ -11,20 +11,20 @@ Running a date again asks only for tickets that are new or changed.
 
 from __future__ import annotations
 
-import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from airflow.configuration import conf
 from airflow.sdk import DAG, Param
 from airflow.timetables.interval import CronDataIntervalTimetable
 from pydantic import BaseModel, Field
 
 from airflow_llm_provider import CompletionSpec, llm_map
 
-# Any URL that Airflow can read and write, such as s3://lake/demo.
-DATA = os.environ.get("LLM_DATA", f"file://{Path(__file__).resolve().parents[1]}/.local/data")
-MODEL = os.environ.get("LLM_MODEL", "smollm2-135m-instruct")
+# Options of airflow.cfg. The first may be any URL that Airflow can read and write, such as s3://lake/demo.
+DATA = conf.get("llm_examples", "data", fallback=f"file://{Path(__file__).resolve().parents[1]}/.local/data")
+MODEL = conf.get("llm_examples", "model", fallback="smollm2-135m-instruct")
 
 # The day that the run's data interval begins with. Not `ds`: of a run triggered by hand that is the day of the logical date,
 # which the form fills in with now. A run triggered without a logical date has neither.

@@ -191,7 +191,7 @@ def test_the_nightly_form_as_it_is_labels_the_last_day_that_was_over(run_llm_dag
     run = run_llm_dag(
         "dags/nightly_tickets.py",
         logical_date=datetime(2026, 2, 1, 9, 30, tzinfo=UTC),
-        environment={"LLM_DATA": tmp_path.as_uri()},
+        environment={"AIRFLOW__LLM_EXAMPLES__DATA": tmp_path.as_uri()},
     )
     assert run.state == "success", run.log
     assert run.summary().destination.endswith("/labels/ds=2026-01-31")

@@ -14,7 +14,7 @@ def write_tickets(lake: Path, *subjects: str) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     table = pa.table({"subject": subjects, "body": ["…"] * len(subjects)})
     pq.write_table(table, folder / "tickets.parquet")
-    return {"LLM_DATA": lake.as_uri()}
+    return {"AIRFLOW__LLM_EXAMPLES__DATA": lake.as_uri()}
 
 
 def test_every_ticket_gets_one_answer_and_none_is_paid_for_twice(run_llm_dag, llm_server, tmp_path):

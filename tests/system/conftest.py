@@ -54,8 +54,8 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
     }
     env = {
         "PYTHONPATH": path,
-        "LLM_DATA": f"file://{system_home / 'data'}",
-        "LLM_MODEL": "scripted",
+        "AIRFLOW__LLM_EXAMPLES__DATA": f"file://{system_home / 'data'}",
+        "AIRFLOW__LLM_EXAMPLES__MODEL": "scripted",
         # Files that have not changed are not parsed again; a changed one does not wait for this.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
         # Half of the calls that the API server gets would be heartbeats, of tasks of which one is cleared in all.

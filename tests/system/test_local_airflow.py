@@ -155,8 +155,10 @@ class TestChangesAtOnce:
 
 
 class TestShell:
-    def test_a_command_that_is_given_the_home_alone_has_its_settings(self, airflow: LocalAirflow) -> None:
-        option = ("database", "sql_alchemy_conn")
+    @pytest.mark.parametrize("option", [("database", "sql_alchemy_conn"), ("llm_examples", "data")])
+    def test_a_command_that_is_given_the_home_alone_has_its_settings(
+        self, airflow: LocalAirflow, option: tuple[str, str]
+    ) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "airflow", "config", "get-value", *option],
             env={"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(airflow.home)},
@@ -164,7 +166,7 @@ class TestShell:
             text=True,
             check=True,
         )
-        assert done.stdout.strip() == airflow.environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+        assert done.stdout.strip() == airflow.environment["AIRFLOW__{}__{}".format(*option).upper()]
 
 
 class TestProcesses:

@@ -62,11 +62,14 @@ class Home:
         marker.touch()
 
     def environment(self, endpoint: ModelEndpoint) -> dict[str, str]:
-        """Return what the DAG files read from the environment.
+        """Return the options that the example DAGs read.
 
         :param endpoint: the model to ask.
         """
-        return {"LLM_DATA": f"file://{self.data}", "LLM_MODEL": endpoint.model}
+        return {
+            "AIRFLOW__LLM_EXAMPLES__DATA": f"file://{self.data}",
+            "AIRFLOW__LLM_EXAMPLES__MODEL": endpoint.model,
+        }
 
 
 def default_dags() -> Path:

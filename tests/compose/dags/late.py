@@ -17,7 +17,9 @@ from airflow_llm_provider import task_summary
 def tell(context: dict[str, Any]) -> None:
     """Write down what is said, and by whom."""
     said = f"{task_summary(context)}\n{os.environ['HOSTNAME']}"  # type: ignore[arg-type]
-    Path(f"{urlsplit(os.environ['LLM_DATA']).path}/late.txt").write_text(said, encoding="utf-8")
+    Path(f"{urlsplit(os.environ['AIRFLOW__LLM_EXAMPLES__DATA']).path}/late.txt").write_text(
+        said, encoding="utf-8"
+    )
 
 
 with DAG(

@@ -14,7 +14,7 @@ from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, Deadl
 
 from airflow_llm_provider import CompleteDatasetOperator, CompletionSpec, task_summary
 
-DATA = os.environ["LLM_DATA"]
+DATA = os.environ["AIRFLOW__LLM_EXAMPLES__DATA"]
 SPEC = CompletionSpec(model="scripted", prompt="Ticket: {{ text }}", max_output_tokens=16, temperature=0)
 
 

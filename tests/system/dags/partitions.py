@@ -17,7 +17,7 @@ from airflow.sdk import (
 
 from airflow_llm_provider import CompletionSpec, llm_map
 
-DATA = f"{os.environ['LLM_DATA']}/partitions"
+DATA = f"{os.environ['AIRFLOW__LLM_EXAMPLES__DATA']}/partitions"
 SPEC = CompletionSpec(model="scripted", prompt="Ticket: {{ text }}", max_output_tokens=16, temperature=0)
 
 with DAG(

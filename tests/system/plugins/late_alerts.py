@@ -15,5 +15,5 @@ __all__ = ["tell_from_triggerer"]
 
 async def tell_from_triggerer(context: dict[str, Any]) -> None:
     """Write down what is said."""
-    notice = Path(f"{urlsplit(os.environ['LLM_DATA']).path}/late_run/triggerer.txt")
+    notice = Path(f"{urlsplit(os.environ['AIRFLOW__LLM_EXAMPLES__DATA']).path}/late_run/triggerer.txt")
     await asyncio.to_thread(notice.write_text, task_summary(context), encoding="utf-8")  # type: ignore[arg-type]
