@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from airflow_llm_provider.local.demo.display import progress_line
+from typing import TYPE_CHECKING
+
+from airflow_llm_provider.dataset.files.layout import Layout
+from airflow_llm_provider.dataset.outcomes.journal import JournalWriter
+from airflow_llm_provider.dataset.outcomes.record import Record
+from airflow_llm_provider.engine.call import Outcome
+from airflow_llm_provider.engine.status import RowStatus
+from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.local.demo.display import progress_display, progress_line
 from airflow_llm_provider.local.demo.follow import Progress, RunFollower, describe
 from airflow_llm_provider.local.rest import TaskInstance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 SHARDS = [{"index": 0, "rows": 10, "tokens": 900}, {"index": 1, "rows": 5, "tokens": 400}]
 
@@ -99,6 +112,44 @@ class TestRunFollower:
         client.instances = [ti("g.complete", "failed", 0)]
         progress = RunFollower(client, "d", "r", "g").look()  # type: ignore[arg-type]
         assert (progress.shards_done, progress.rows_done) == (1, 0)
+
+    def test_a_shard_under_way_counts_the_rows_that_its_journal_has(self, tmp_path: Path) -> None:
+        layout, client = Layout(f"file://{tmp_path}"), FakeClient()
+        client.xcoms = {("g.split", "return_value", -1): [{"shard_id": "a" * 32, "rows": 10}]}
+        client.instances = [ti("g.split", "success"), ti("g.complete", "queued", 0)]
+        follower = RunFollower(client, "d", "r", "g", layout)  # type: ignore[arg-type]
+        assert follower.look().rows_done == 0
+
+        client.instances = [ti("g.split", "success"), ti("g.complete", "running", 0)]
+        outcome = Outcome(
+            index=0, status=RowStatus.SUCCESS, usage=Usage(prompt_tokens=20, completion_tokens=5), attempts=1
+        )
+        with JournalWriter(layout, "a" * 32) as journal:
+            for n in (0, 1, 1):  # one of them by two tries
+                journal.append(Record(bytes(16), n, outcome))
+            progress = follower.look()
+        assert (progress.rows_done, progress.rows_answered, progress.tokens) == (2, 2, 50)
+
+        layout.storage.delete_folder(
+            layout.journal("a" * 32)
+        )  # the results are in place, the task is not over
+        assert follower.look().rows_done == 2
+        client.xcoms["g.complete", "return_value", 0] = state(9, refused=1)
+        client.instances = [ti("g.split", "success"), ti("g.complete", "success", 0)]
+        progress = follower.look()
+        assert (progress.rows_done, progress.rows_answered, progress.tokens) == (10, 9, 107)
+
+
+class TestLines:
+    def test_rows_make_a_line_each_tenth_and_whatever_else_changes_makes_one(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with progress_display(terminal=False) as show:
+            for done in range(41):
+                show(Progress(step="asking", rows=40, shards=1, rows_done=done, tokens=done * 7))
+            show(Progress(step="merging", rows=40, shards=1, rows_done=40, shards_done=1))
+        rows = [line.split(" · ")[1] for line in capsys.readouterr().out.splitlines()]
+        assert rows == [f"{done} of 40 rows" for done in (*range(0, 41, 4), 40)]
 
 
 class TestProgressLine:

@@ -62,9 +62,10 @@ class TestDemo:
             "output": str(home / "data" / "catalogue"),
         }
         assert (home / "data" / "catalogue" / "_manifest.json").exists()
-        # The table, and the places.
+        # The table and the places. They do not wait for Airflow's end, and nothing is said of that.
         assert "category" in output
         assert str(home / "airflow" / "logs") in output
+        assert "Stopping" not in output
         assert running(home) == []
 
     def test_ctrl_c_stops_everything(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Progress on a terminal as a bar that stays in place, and everywhere else as lines, one for each change."""
+"""Progress on a terminal as a bar that stays in place, and everywhere else as lines, one for each change and tenth of rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from airflow_llm_provider.local.demo.follow import Progress
 
-__all__ = ["Show", "progress_display", "progress_line", "say"]
+__all__ = ["Show", "progress_display", "progress_line", "say", "working"]
 
 # Bars and names of shards have characters that a log's encoding may lack.
 _console = Console(highlight=False, soft_wrap=True)
@@ -34,6 +36,14 @@ def say(text: str) -> None:
     :param text: plain text; nothing in it is taken for markup.
     """
     _console.print(text, markup=False)
+
+
+def working(text: str) -> AbstractContextManager[object]:
+    """Show on a terminal what goes on, for as long as it does; nothing stays of it.
+
+    :param text: plain text.
+    """
+    return _console.status(escape(text))
 
 
 @contextmanager
@@ -70,16 +80,17 @@ def progress_line(progress: Progress) -> str:
 
 
 class _Lines:
-    """A line when something changed."""
+    """A line when something changed, but for rows only one each tenth."""
 
     def __init__(self) -> None:
-        self._last = ""
+        self._last: tuple[object, ...] = ()
 
     def __call__(self, progress: Progress) -> None:
-        line = progress_line(progress)
-        if line != self._last:
-            say(f"  {line}")
-            self._last = line
+        tenths = progress.rows_done * 10 // progress.rows if progress.rows else 0
+        now = (progress.step, progress.rows, progress.shards_done, progress.failed, tenths)
+        if now != self._last:
+            say(f"  {progress_line(progress)}")
+            self._last = now
 
 
 @contextmanager

@@ -1,16 +1,19 @@
-"""How far a run is, from what Airflow's REST API tells: rows and tokens of finished shards, and what fails."""
+"""How far a run is: tasks, and rows of finished shards, as Airflow's REST API tells; the others' rows from their journals."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_llm_provider.errors import LLMError
 from airflow_llm_provider.xcom import SHARD_STATE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_llm_provider.dataset.files.layout import Layout
     from airflow_llm_provider.local.rest import AirflowClient, TaskInstance
 
 __all__ = ["Progress", "RunFollower", "describe"]
@@ -24,11 +27,11 @@ class Progress:
 
     :param step: what is going on, in a few words.
     :param rows: rows of the dataset; None until they are counted.
-    :param rows_done: rows of finished shards.
+    :param rows_done: rows that have ended.
     :param rows_answered: those of them with an answer.
     :param shards: shards of the dataset; None until they are planned.
     :param shards_done: finished shards.
-    :param tokens: tokens of finished shards, prompts and answers.
+    :param tokens: tokens of these rows, prompts and answers.
     :param failed: labels of tasks that failed or wait for a retry.
     """
 
@@ -50,14 +53,17 @@ class RunFollower:
     :param dag_id: the DAG.
     :param run_id: the run.
     :param group_id: id of the `llm_map` group that is followed.
+    :param layout: the group's destination, where shards keep their answers; None: only finished shards count.
     """
 
     client: AirflowClient
     dag_id: str
     run_id: str
     group_id: str
+    layout: Layout | None = None
     _shards: list[dict[str, Any]] | None = None
     _states: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    _under_way: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def look(self) -> Progress:
         """Ask Airflow how far the run is."""
@@ -67,9 +73,26 @@ class RunFollower:
         if self._shards is None and split and split[0].state == "success":
             self._shards = self._xcom(split[0], "return_value") or []
         for ti in complete:
-            if ti.state in _ENDED and (ti.map_index, ti.try_number) not in self._states:
+            if ti.state not in _ENDED:
+                self._look_into(ti.map_index)
+                continue
+            self._under_way.pop(ti.map_index, None)
+            if (ti.map_index, ti.try_number) not in self._states:
                 self._states[ti.map_index, ti.try_number] = self._state(ti)
-        return describe(instances, self._shards, list(self._latest().values()), group_id=self.group_id)
+        states = self._latest() | self._under_way
+        return describe(instances, self._shards, list(states.values()), group_id=self.group_id)
+
+    def _look_into(self, index: int) -> None:
+        """Count what a shard that is not over has been answered, once there is anything."""
+        if self.layout is None or not self._shards:
+            return
+        # Whoever watches does not get into the way: what cannot be read now is looked at again soon.
+        with suppress(LLMError):
+            state = _kept(self.layout, self._shards[index]["shard_id"])
+            known = self._under_way.get(index, {"rows_by_status": {}})
+            # The journal goes when the results are in place.
+            if sum(state["rows_by_status"].values()) > sum(known["rows_by_status"].values()):
+                self._under_way[index] = state
 
     def _latest(self) -> dict[int, dict[str, Any]]:
         return {index: state for (index, _), state in sorted(self._states.items())}
@@ -80,6 +103,21 @@ class RunFollower:
 
     def _xcom(self, ti: TaskInstance, key: str) -> Any:
         return self.client.xcom(self.dag_id, self.run_id, ti.task_id, key=key, map_index=ti.map_index)
+
+
+def _kept(layout: Layout, shard_id: str) -> dict[str, Any]:
+    """Return what the journal of a shard says, like the state that the shard returns in the end."""
+    from airflow_llm_provider.dataset.outcomes.journal import read_journal  # noqa: PLC0415 - 40 MB
+
+    # A row may have been asked by several tries.
+    outcomes = {record.key: record.outcome for record in read_journal(layout, shard_id).records}.values()
+    return {
+        "rows_by_status": Counter(outcome.status.value for outcome in outcomes),
+        "usage": {
+            "prompt_tokens": sum(outcome.usage.prompt_tokens for outcome in outcomes),
+            "completion_tokens": sum(outcome.usage.completion_tokens for outcome in outcomes),
+        },
+    }
 
 
 def describe(
@@ -93,7 +131,7 @@ def describe(
 
     :param instances: all task instances of the run.
     :param shards: shard references from the split, None before it has ended.
-    :param states: shard states of finished shards.
+    :param states: shard states of shards that are finished, or under way.
     :param group_id: id of the `llm_map` group.
     """
     failed = tuple(_name(ti) for ti in instances if ti.state in {"failed", "up_for_retry"})

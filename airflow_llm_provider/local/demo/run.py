@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.local.airflow.local_airflow import LocalAirflow
-from airflow_llm_provider.local.demo.display import progress_display, say
+from airflow_llm_provider.local.demo.display import progress_display, say, working
 from airflow_llm_provider.local.demo.follow import RunFollower
 from airflow_llm_provider.local.demo.home import Home, prepare_airflow
 from airflow_llm_provider.local.demo.model_server import ModelServer
@@ -99,15 +99,20 @@ def run_demo(
         client.unpause(DAG_ID)
         run_id = client.trigger(DAG_ID, params={"rows": rows, "model": endpoint.model})
         say(f"Running DAG {DAG_ID} …")
-        summary = _follow(client, run_id, terminal=terminal)
+        summary = _follow(client, run_id, home, terminal=terminal)
         result = DemoResult(summary=summary, seconds=clock() - began)
-        say("Stopping …")
-    _report(home, result)
+        # What somebody has waited for is not kept waiting for what nobody cares about, and nothing is said after it.
+        _report(home, result)
+        with working("Stopping …"):
+            stack.close()
     return result
 
 
-def _follow(client: AirflowClient, run_id: str, *, terminal: bool | None) -> RunSummary:
-    follower = RunFollower(client, DAG_ID, run_id, GROUP_ID)
+def _follow(client: AirflowClient, run_id: str, home: Home, *, terminal: bool | None) -> RunSummary:
+    from airflow_llm_provider.dataset.files.layout import Layout  # noqa: PLC0415 - loads pyarrow, while Airflow starts tasks
+
+    layout = Layout(f"file://{home.data}/catalogue")
+    follower = RunFollower(client, DAG_ID, run_id, GROUP_ID, layout)
     with progress_display(terminal=terminal) as show:
         state = client.wait_for_run(
             DAG_ID, run_id, timeout=_TIMEOUT, on_poll=lambda: show(follower.look()), poll=_POLL
