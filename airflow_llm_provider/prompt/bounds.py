@@ -166,9 +166,9 @@ FILTER_SIZES: Mapping[str, Callable[..., int]] = {
     "center": _padded_size,
     "format": lambda text, *args, **kwargs: percent_size(text, kwargs or args),
     "indent": _indented_size,
-    "replace": lambda text, old, new, *_: _replaced_size(text, str(old), str(new)),
+    "replace": lambda text, old, new, *_, **__: _replaced_size(text, str(old), str(new)),
     # The time goes with the square of the digits.
-    "round": lambda _, precision=0, *__: precision * precision,
+    "round": lambda _, precision=0, *__, **___: precision * precision,
     "slice": lambda _, slices, *__, **___: slices,
     "string": len,
     "wordwrap": _wrapped_size,

@@ -123,7 +123,9 @@ def _join(value: Any, d: str = "", attribute: str | int | None = None) -> str:
     items = () if is_missing(value) else value
     if attribute is not None:
         items = [_environment().getitem(item, attribute) for item in items]
-    return d.join(print_value(item) for item in items)
+    texts = [print_value(item) for item in items]
+    check_size("join", sum(map(len, texts)) + len(texts) * len(d))
+    return d.join(texts)
 
 
 @pass_environment
