@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ class ResultsBuffer:
         self._buffer = pa.BufferOutputStream()
         self._writer = RowGroupWriter(self._buffer, schema, dictionary=list(repeating))
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="llm-results")
-        self._written: list[Future[None]] = []
+        self._groups: deque[list[pa.RecordBatch]] = deque()
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._size = 0
         self._to_come = rows
@@ -43,15 +45,22 @@ class ResultsBuffer:
         self._size += batch.get_total_buffer_size()
         enough = min(max(self._to_come // 2, _FEWEST_ROWS), _MOST_ROWS)
         if self._rows >= enough or self._size >= BYTES_PER_GROUP:
-            self._written.append(self._aside.submit(self._writer.write_group, self._batches))
+            self._groups.append(self._batches)
             self._to_come -= self._rows
             self._batches, self._rows, self._size = [], 0, 0
+            with suppress(RuntimeError):  # no thread is to be had: finish() does all that is left
+                self._aside.submit(self._write_groups)
 
     def finish(self) -> pa.Buffer:
         """Return the file, once; raise what failed on the way."""
         self._aside.shutdown()
-        for written in self._written:
-            written.result()
-        self._writer.write_group(self._batches)
+        self._groups.append(self._batches)
+        self._write_groups()
         self._writer.close()
         return self._buffer.getvalue()
+
+    def _write_groups(self) -> None:
+        while self._groups:
+            # What fails stays the next one, so that finish() meets it, too.
+            self._writer.write_group(self._groups[0])
+            self._groups.popleft()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,6 +39,21 @@ class TestResultsBuffer:
         data = pq.ParquetFile(pa.BufferReader(filled([64] * 64).finish())).metadata
         groups = [data.row_group(index).num_rows for index in range(data.num_row_groups)]
         assert groups == [2048, 1024, 512, 256, 256]
+
+    def test_without_a_thread_every_row_is_in_the_file_once(self, monkeypatch):
+        tries = []
+
+        def start(thread):
+            tries.append(thread)
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            buffer = filled([300, 300], 600)
+        assert tries
+        buffer.add(batch(600, 300))
+        table = pq.read_table(pa.BufferReader(buffer.finish()))
+        assert table.column("number").to_pylist() == list(range(900))
 
     def test_what_failed_aside_is_raised_in_the_end(self):
         buffer = ResultsBuffer(SCHEMA, ["status"], rows=1)
