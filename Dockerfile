@@ -10,5 +10,6 @@ USER airflow
 
 COPY --chown=airflow:0 pyproject.toml README.md LICENSE /opt/provider/
 COPY --chown=airflow:0 airflow_llm_provider /opt/provider/airflow_llm_provider
+COPY --chown=airflow:0 airflow_llm_provider/deploy/airflow_local_settings.py /opt/airflow/config/
 # Naming the version that is there keeps pip from changing Airflow itself.
 RUN pip install --no-cache-dir "apache-airflow==${AIRFLOW_VERSION}" "/opt/provider[offline,fast,redis]"

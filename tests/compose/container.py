@@ -26,6 +26,8 @@ _REPOSITORY = Path(__file__).parents[2]
 #: What an image brings along where a container looks for it.
 _HOME = "/opt/airflow"
 _IMAGE_FILES = {"/opt/provider": _REPOSITORY}
+#: What the Dockerfile copies into the home of every container.
+_HOME_FILES = re.compile(rf"^COPY (?:--\S+ )*(\S+) {_HOME}/(\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,9 @@ class Container:
         self.name = service.name if service.replicas == 1 else f"{service.name}-{replica}"
         self.home = machine.folder / "homes" / self.name
         self.home.mkdir(parents=True)
+        for source, target in _HOME_FILES.findall((_REPOSITORY / "Dockerfile").read_text(encoding="utf-8")):
+            (self.home / target).mkdir(parents=True, exist_ok=True)
+            shutil.copy(_REPOSITORY / source, self.home / target)
         for source, _ in service.volumes:
             machine.source(source).mkdir(parents=True, exist_ok=True)
         self.command = [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -104,6 +105,11 @@ class TestNightly:
         assert nightly.run.summary().shards == SHARDS
         ran = [worker.log(10_000).count("label.complete") for worker in topology.workers]
         assert min(ran) > 0
+
+    def test_workers_have_loaded_what_their_tasks_need(self, nightly: Nightly, topology: Topology) -> None:
+        for worker in topology.workers:
+            mapped = psutil.Process(worker.pid()).memory_maps()
+            assert any("/libarrow.so" in file.path for file in mapped), worker.name
 
     def test_C4_the_limits_are_kept_where_every_machine_finds_them(
         self, nightly: Nightly, topology: Topology
