@@ -6,8 +6,9 @@ loops go round, is added up. No message says a size: widths and factors are ofte
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
@@ -20,7 +21,10 @@ _MOST_DIGITS = 4300
 _MOST_BITS = _MOST_DIGITS * 10 // 3
 _MOST_NUMBERS = 100_000
 
-_CONVERSION = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?")
+#: Width, precision and kind of a ``%`` conversion; its key may hold brackets.
+_CONVERSION = re.compile(
+    r"%(?:\((?:[^()]|\([^()]*\))*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?(.)", re.DOTALL
+)
 _DIGITS = re.compile(r"\d+")
 
 
@@ -87,30 +91,40 @@ def _check_digits(operator: str, left: int, right: int) -> None:
 def percent_size(text: str | bytes, values: Any) -> int:
     """Return how long ``text % values`` may be."""
     pattern = text if isinstance(text, str) else text.decode("latin-1")
-    widths = [width for found in _CONVERSION.finditer(pattern) for width in found.groups() if width]
     given = values if isinstance(values, tuple) else (values,)
-    return _filled_size(pattern, [width for width in widths if width != "*"], given, free="*" in widths)
+    following = iter(given)
+    widths = []
+    for width, precision, kind in _CONVERSION.findall(pattern):
+        widths += [next(following, None) if each == "*" else each for each in (width, precision)]
+        if kind != "%":
+            next(following, None)
+    return _filled_size(pattern, widths, given)
 
 
-def format_size(text: str, *args: Any, **kwargs: Any) -> int:
-    """Return how long ``text.format(…)`` may be."""
-    specs = [spec for _, _, spec, _ in Formatter().parse(text) if spec]
-    widths = [width for spec in specs for width in _DIGITS.findall(spec)]
-    return _filled_size(text, widths, (*args, *kwargs.values()), free=any("{" in spec for spec in specs))
+def format_size(text: str, args: Sequence[Any], named: Mapping[Any, Any]) -> int:
+    """Return how long a text is in which fields are filled by ``args`` and ``named``."""
+    number = itertools.count()
+    widths: list[Any] = []
+    for _, field, spec, _ in Formatter().parse(text):
+        if field is not None and not _first_name(field):
+            next(number)
+        for literal, width, _, _ in Formatter().parse(spec or ""):
+            widths.append(literal)
+            if width is not None:
+                name = _first_name(width) or str(next(number))
+                widths.append(args[int(name)] if name.isdecimal() else named[name])
+    return _filled_size(text, widths, (*args, *named.values()))
 
 
-def _filled_size(text: str, widths: Iterable[str], values: Iterable[Any], *, free: bool) -> int:
-    """Add up: each width that is written out, and each value as often as it could be named.
+def _first_name(field: str) -> str:
+    return re.split(r"[.\[]", field, maxsplit=1)[0]
 
-    :param free: whether values are widths, too.
-    """
-    size = len(text) + sum(map(int, widths))
+
+def _filled_size(text: str, widths: Iterable[Any], values: Iterable[Any]) -> int:
+    """Add up: all numbers in what says how wide something is, and each value as often as it could be named."""
+    size = len(text) + sum(int(digits) for width in widths for digits in _DIGITS.findall(str(width)))
     places = text.count("%") + text.count("{")
-    for value in values:
-        size += places * len(value if isinstance(value, str) else str(value))
-        if free and isinstance(value, int):
-            size += places * abs(value)
-    return size
+    return size + places * sum(len(value if isinstance(value, str) else str(value)) for value in values)
 
 
 def _padded_size(text: str | bytes, width: int = 80, *_: Any) -> int:
@@ -121,7 +135,8 @@ def _replaced_size(text: str, old: str, new: str, *_: Any, **__: Any) -> int:
     return len(text) + text.count(old) * len(new)
 
 
-def _joined_size(text: str | bytes, items: Iterable[Any]) -> int:
+def joined_size(text: str | bytes, items: Iterable[Any]) -> int:
+    """Return how long ``text.join(items)`` is."""
     return sum(len(item) + len(text) for item in items)
 
 
@@ -150,9 +165,9 @@ def _wrapped_size(text: str, width: int = 79, *more: Any, **named: Any) -> int:
 METHOD_SIZES: Mapping[str, Callable[..., int]] = {
     "center": _padded_size,
     "expandtabs": _expanded_size,
-    "format": format_size,
-    "format_map": format_size,
-    "join": _joined_size,
+    "format": lambda text, *args, **named: format_size(text, args, named),
+    "format_map": lambda text, named: format_size(text, (), named),
+    "join": joined_size,
     "ljust": _padded_size,
     "replace": _replaced_size,
     "rjust": _padded_size,
@@ -169,7 +184,8 @@ FILTER_SIZES: Mapping[str, Callable[..., int]] = {
     "replace": lambda text, old, new, *_, **__: _replaced_size(text, str(old), str(new)),
     # The time goes with the square of the digits.
     "round": lambda _, precision=0, *__, **___: precision * precision,
-    "slice": lambda _, slices, *__, **___: slices,
+    # Each is a list, which takes as long to make as a hundred items.
+    "slice": lambda _, slices, *__, **___: 100 * slices,
     "string": len,
     "wordwrap": _wrapped_size,
 }

@@ -61,6 +61,12 @@ class _Metering(NodeTransformer):
             ]
         return node
 
+    def visit_FilterBlock(self, node: nodes.FilterBlock) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if self._repeats:
+            node.filter = _filter(node.filter, _COUNTED_TEXT)
+        return node
+
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         if node.recursive:
             return self._count_each(node)

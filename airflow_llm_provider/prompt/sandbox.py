@@ -27,6 +27,7 @@ from airflow_llm_provider.prompt.bounds import (
     bounded_range,
     check_operation,
     check_size,
+    joined_size,
 )
 from airflow_llm_provider.prompt.metering import COUNTING_FILTERS, metered, printed
 from airflow_llm_provider.prompt.text import is_missing, print_value
@@ -124,7 +125,7 @@ def _join(value: Any, d: str = "", attribute: str | int | None = None) -> str:
     if attribute is not None:
         items = [_environment().getitem(item, attribute) for item in items]
     texts = [print_value(item) for item in items]
-    check_size("join", sum(map(len, texts)) + len(texts) * len(d))
+    check_size("join", joined_size(d, texts))
     return d.join(texts)
 
 
