@@ -201,8 +201,8 @@ function steps.halt(kind)
   return {}
 end
 
-function steps.trust(scope)
-  h[TRUSTED_AT], h[TRUSTED_SCOPE] = now, scope
+function steps.trust(scope, made)
+  if math.max(h[HALT_AT], h[SCOPED_HALT_AT]) < made then h[TRUSTED_AT], h[TRUSTED_SCOPE] = now, scope end
   return {}
 end
 

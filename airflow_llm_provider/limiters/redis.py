@@ -157,9 +157,9 @@ class RedisBackend:
         """Stop everyone."""
         await self._call(["halt", kind])
 
-    async def trust(self, scope: int) -> None:
+    async def trust(self, scope: int, grant: Grant) -> None:
         """Note an answer, with the next call."""
-        await self._put(["trust", scope])
+        await self._put(["trust", scope, grant.made])
 
     async def is_trusted(self, scope: int) -> bool:
         """Ask whether a request like these was answered a moment ago."""

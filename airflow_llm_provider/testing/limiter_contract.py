@@ -197,6 +197,19 @@ class LimiterContract(RefusalContract):
 
         self.run(test)
 
+    def test_an_answer_that_comes_after_a_halt_vouches_for_nobody(self) -> None:
+        async def test(clock: ManualClock) -> None:
+            one, alike = self.open(RateLimits(), clock, "mine"), self.open(RateLimits(), clock, "mine")
+            in_flight = await one.reserve(_ASKED)
+            clock.jump(1.0)
+            await alike.halt(FailureKind.QUOTA)
+            await one.settle(in_flight, _ANSWERED)
+            await one.aclose()
+            assert not await alike.is_trusted()
+            await alike.aclose()
+
+        self.run(test)
+
     @pytest.mark.parametrize("used", [_ASKED, Cost(), Cost(requests=2, tokens=60)])
     def test_nothing_vouches_but_an_answer_at_the_first_request(self, used: Cost) -> None:
         # A refusal, an answer of which nobody knows what it took, a parameter that had to be named another way.

@@ -218,7 +218,7 @@ class TestReboot:
 
     def test_trusts_nobody_by_what_another_clock_says(self, path):
         store, clock = self.reboot(path, minutes=1)
-        bucket.trust(store.peek(), 7, 5000.0)
+        bucket.trust(store.peek(), 7, 5000.0, 5000.0)
         store.close()
         store = FileStore(path, clock=clock)
         assert not bucket.is_trusted(store.peek(), 7, clock.monotonic())

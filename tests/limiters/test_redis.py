@@ -118,8 +118,9 @@ class Twins:
 
     def trust(self, share, grant):
         scope = 1 + int(share * 2)
-        bucket.trust(self.state, scope, self.now)
-        self.call("trust", scope)
+        made = grant.made if grant else self.now
+        bucket.trust(self.state, scope, made, self.now)
+        self.call("trust", scope, made)
 
     def is_trusted(self, share, grant):
         scope = 1 + int(share * 2)

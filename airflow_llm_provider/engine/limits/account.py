@@ -134,7 +134,7 @@ class AccountLimiter:
         if used.tokens:
             self._answered.add(used.tokens, self._clock.monotonic())
             self._output.learn(used.tokens - (cost.tokens - cost.output_cap))
-            await self._trust(used)
+            await self._trust(grant, used)
         tokens = used.tokens - grant.tokens
         if self._limits.reserve == "cap" and used.tokens:
             tokens = max(0.0, tokens)
@@ -175,7 +175,7 @@ class AccountLimiter:
         """Hand over what is not yet written and close connections."""
         await self._backend.aclose()
 
-    async def _trust(self, used: Cost) -> None:
+    async def _trust(self, grant: Grant, used: Cost) -> None:
         """Note for others that requests like ours are answered, now and then."""
         if used.requests > 1:
             # The client had to find out how the endpoint wants them, and so has the next: better by one request alone.
@@ -185,7 +185,7 @@ class AccountLimiter:
         now = self._clock.monotonic()
         if now - self._trusted_at >= _TRUST_SECONDS:
             self._trusted_at = now
-            await self._backend.trust(self._scope)
+            await self._backend.trust(self._scope, grant)
 
     async def _fund(self, ticket: _Ticket, cost: Cost) -> float:
         """Take capacity for the ticket and return the wait; without capacity when a pause is the reason."""

@@ -66,7 +66,7 @@ class Backend(Protocol):
         """Run :func:`~airflow_llm_provider.engine.limits.bucket.halt`."""
         ...
 
-    async def trust(self, scope: int) -> None:
+    async def trust(self, scope: int, grant: Grant) -> None:
         """Run :func:`~airflow_llm_provider.engine.limits.bucket.trust`; may be put off until the next step."""
         ...
 
@@ -189,9 +189,9 @@ class LocalBackend:
         """Stop everyone."""
         await self._run(lambda state: bucket.halt(state, kind, self._now()))
 
-    async def trust(self, scope: int) -> None:
+    async def trust(self, scope: int, grant: Grant) -> None:
         """Note an answer."""
-        await self._run(lambda state: bucket.trust(state, scope, self._now()))
+        await self._run(lambda state: bucket.trust(state, scope, grant.made, self._now()))
 
     async def is_trusted(self, scope: int) -> bool:
         """Look, without a lock: at worst a first request goes out alone, or not."""

@@ -256,12 +256,14 @@ def halt(state: State, kind: int, now: float) -> None:
         state[SCOPED_HALT_AT], state[SCOPED_HALT_KIND] = now, float(kind)
 
 
-def trust(state: State, scope: int, now: float) -> None:
-    """Note that a request was answered.
+def trust(state: State, scope: int, made: float, now: float) -> None:
+    """Note that a request was answered, unless a halt overtook it: of the next one, the refusal says more.
 
     :param scope: its kind, a whole number of at least 1.
+    :param made: when it was granted.
     """
-    state[TRUSTED_AT], state[TRUSTED_SCOPE] = now, float(scope)
+    if max(state[HALT_AT], state[SCOPED_HALT_AT]) < made:
+        state[TRUSTED_AT], state[TRUSTED_SCOPE] = now, float(scope)
 
 
 def is_trusted(state: State, scope: int, now: float) -> bool:
