@@ -84,6 +84,8 @@ class TestRequests:
             raise PackageNotFoundError(name)
 
         monkeypatch.setattr(openai, "version", find)
+        # Neither what was found out before nor for those after.
+        monkeypatch.setattr(openai, "_user_agent", openai._user_agent.__wrapped__)
         ask(scripted_server)
         assert scripted_server.requests[0].headers["user-agent"] == "airflow-llm-provider"
 
