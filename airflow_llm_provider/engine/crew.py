@@ -63,6 +63,11 @@ class Crew:
         return self._halt is not None or self._stop_reason is not None
 
     @property
+    def probing(self) -> bool:
+        """Whether the first worker still works alone."""
+        return self._probing
+
+    @property
     def halt_reason(self) -> str | None:
         """Why the run ends, or ended, early; ``None``: it does not."""
         return self._stop_reason if self._halt is None else self._halt.reason
@@ -72,15 +77,13 @@ class Crew:
         """Whether :meth:`stop` was called."""
         return self._stop_reason is not None
 
-    async def run(self, jobs: int | None = None, *, alone: bool = True) -> None:
+    async def run(self, jobs: int | None = None) -> None:
         """Work until everything is done or the run is halted.
 
         :param jobs: how much there is to do: more workers than that would have none. ``None``: nobody knows.
-        :param alone: whether the first worker begins alone.
         :raises BaseException: the error that halted the run.
         """
         self._loop = loop = asyncio.get_running_loop()
-        self._probing = alone
         if jobs is not None:
             self._size = max(1, min(self._size, jobs))
         previous = loop.get_exception_handler()
@@ -139,6 +142,7 @@ class Crew:
             if rest <= 0 or self._size == 1:
                 break
             await self._change(rest)
+        self._probing = False
         if self._workers and not self.halting:
             self._spawn(self._size - 1)
         while self._workers and self._halt is None:

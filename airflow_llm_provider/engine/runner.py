@@ -146,7 +146,7 @@ class Engine:
         self._on_outcome = on_outcome
         self._tally.total = total
         try:
-            await self._crew.run(total, alone=not await self._admission.is_trusted())
+            await self._crew.run(total)
         finally:
             for row in self._put_off:
                 self._end(row, row.settled)
@@ -178,6 +178,8 @@ class Engine:
 
     async def _work(self) -> None:
         """Do one worker's job."""
+        if self._crew.probing and await self._admission.is_trusted():
+            self._crew.probe_over()
         while not self._crew.halting:
             row = await self._next_row()
             if row is None:

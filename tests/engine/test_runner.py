@@ -90,6 +90,20 @@ class TestRun:
         assert first[1] == first[0] + 1
         assert second[-1] - second[0] < 0.1
 
+    def test_a_run_that_is_stopped_waits_for_no_limiter_that_does_not_answer(self, rig):
+        class Silent(AccountLimiter):
+            async def is_trusted(self):
+                await rig.clock.sleep(60)
+                return True
+
+        async def stop():
+            await rig.clock.sleep(1)
+            rig.engine.stop("SIGTERM")
+
+        rig.build(concurrency=4, probe_window=5, parts={"limiter": Silent(clock=rig.clock)})
+        assert rig.run(4, meanwhile=stop).stop_reason == "SIGTERM"
+        assert rig.clock.monotonic() < 2
+
     def test_the_client_gets_body_and_timeout_as_they_are(self, rig):
         rig.build(timeout=7)
         rig.run(1)
