@@ -19,7 +19,7 @@ class EngineConfig:
     :param stop_grace: seconds that requests in flight get to come back after :meth:`Engine.stop`.
     :param drain_grace: the same after an error that stops the run. Longer, since nobody is in a hurry then and the
         answers are paid for.
-    :param probe_window: seconds for which the first request goes out alone, unless the limiter trusts its kind. A
+    :param probe_window: seconds for which the first request is out alone, unless the limiter trusts its kind. A
         refused key, parameter or model mostly shows within it and then costs one request, not ``concurrency``. 0: no
         probe.
     :param max_limit_wait: seconds; a limiter or a pause that holds a request back for longer ends the run as

@@ -24,7 +24,8 @@ class Crew:
     Only the loop's thread may call its methods, but for :meth:`stop`.
 
     :param work: what one worker does; returns when there is nothing left to do, or when :attr:`halting`.
-    :param probe_window: seconds for which the first worker works alone, or until :meth:`probe_over`.
+    :param probe_window: seconds from its first :meth:`engage` for which the first worker works alone, or until
+        :meth:`probe_over`.
     :param stop_grace: seconds that engaged workers get after :meth:`stop`.
     :param drain_grace: the same after a worker raised.
     :param on_halt: hears the reason and the grace of a halt.
@@ -55,6 +56,7 @@ class Crew:
         self._stop_reason: str | None = None
         self._stops = 0
         self._probing = True
+        self._probed_at: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -123,6 +125,9 @@ class Crew:
     def engage(self, worker: asyncio.Task[Any]) -> None:
         """Mark a worker that holds something worth waiting for: a halt gives it the grace."""
         self._engaged.add(worker)
+        if self._probing and self._probed_at is None:
+            self._probed_at = self._clock.monotonic()
+            self._changed.set()
 
     def disengage(self, worker: asyncio.Task[Any]) -> None:
         """Undo :meth:`engage`: a halt cancels the worker at once."""
@@ -136,10 +141,10 @@ class Crew:
 
     async def _supervise(self) -> None:
         self._spawn(1)
-        until = self._clock.monotonic() + self._probe_window
         while self._probing and self._workers and not self.halting:
-            rest = until - self._clock.monotonic()
-            if rest <= 0 or self._size == 1:
+            began = self._probed_at
+            rest = None if began is None else began + self._probe_window - self._clock.monotonic()
+            if self._size == 1 or self._probe_window <= 0 or (rest is not None and rest <= 0):
                 break
             await self._change(rest)
         self._probing = False

@@ -73,6 +73,19 @@ class TestRun:
         rig.run(4)
         assert [call.started for call in rig.client.calls] == [0, 0.25, 0.25, 0.25]
 
+    def test_that_moment_begins_when_the_limits_let_it_out(self, rig):
+        limiter = AccountLimiter(clock=rig.clock)
+        rig.build(concurrency=4, probe_window=0.25, latency=10, parts={"limiter": limiter})
+
+        async def paused():
+            await limiter.pause(60.0)
+            return await rig.arun(4)
+
+        asyncio.run(paused())
+        first, *others = [call.started for call in rig.client.calls]
+        assert first >= 60
+        assert min(others) >= first + 0.25
+
     def test_the_first_answer_ends_that_moment(self, rig):
         rig.build(concurrency=4, probe_window=5, latency=0.1)
         rig.run(4)
