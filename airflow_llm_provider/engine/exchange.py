@@ -196,7 +196,7 @@ def _used(result: Reply | CallError, reserved: Cost) -> Cost:
         return Cost(requests=result.requests, tokens=result.usage.total_tokens)
     if isinstance(result, CallError) and result.kind in _NO_TOKENS_SPENT:
         return Cost(requests=result.requests)
-    return reserved
+    return Cost(requests=result.requests, tokens=reserved.tokens, output_cap=reserved.output_cap)
 
 
 def _caused(kind: FailureKind, code: str, message: str, cause: BaseException) -> CallError:

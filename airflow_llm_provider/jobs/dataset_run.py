@@ -122,9 +122,8 @@ def run_dataset(
     )
     check_keep_days(keep_days)  # merge does it too, but then the answers are paid for
     if client is None:
-        OpenAIClient(
-            base_url=base_url, api_key=api_key
-        )  # says what is wrong with them before anything is written
+        # Says what is wrong with them before anything is written.
+        OpenAIClient(base_url=base_url, api_key=api_key)
     pricer = Pricer(prices, base_url=base_url)
 
     given: dict[str, Any] = {

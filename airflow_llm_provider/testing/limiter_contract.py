@@ -210,7 +210,15 @@ class LimiterContract(RefusalContract):
 
         self.run(test)
 
-    @pytest.mark.parametrize("used", [_ASKED, Cost(), Cost(requests=2, tokens=60)])
+    @pytest.mark.parametrize(
+        "used",
+        [
+            _ASKED,
+            Cost(),
+            Cost(requests=2, tokens=60),
+            Cost(requests=2, tokens=_ASKED.tokens, output_cap=_ASKED.output_cap),
+        ],
+    )
     def test_nothing_vouches_but_an_answer_at_the_first_request(self, used: Cost) -> None:
         # A refusal, an answer of which nobody knows what it took, a parameter that had to be named another way.
         async def test(clock: ManualClock) -> None:

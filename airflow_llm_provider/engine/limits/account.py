@@ -121,24 +121,29 @@ class AccountLimiter:
     async def settle(self, reservation: Reservation, used: Cost) -> None:
         """Replace the reserved cost by the real one.
 
-        :param used: a cost that still has an ``output_cap`` says nothing new: what is reserved stays.
+        :param used: a cost that still has an ``output_cap`` says nothing of tokens: what is reserved stays.
         """
         ticket = _ticket(reservation)
         grant, ticket.grant = ticket.grant, None
         if grant is None:
             return
         self._output.ended()
+        requests = float(used.requests - 1)
+        if requests > 0:
+            # The client had to find out how the endpoint wants them, and so has the next: better by one request alone.
+            self._trusted_at = None
         if used.output_cap:
+            if requests:
+                await self._backend.settle(grant.slot, requests, 0.0)
             return
         cost = reservation.cost
         if used.tokens:
             self._answered.add(used.tokens, self._clock.monotonic())
             self._output.learn(used.tokens - (cost.tokens - cost.output_cap))
-            await self._trust(grant, used)
+            await self._trust(grant)
         tokens = used.tokens - grant.tokens
         if self._limits.reserve == "cap" and used.tokens:
             tokens = max(0.0, tokens)
-        requests = float(used.requests - 1)
         if tokens or requests:
             await self._backend.settle(grant.slot, requests, tokens)
 
@@ -175,11 +180,8 @@ class AccountLimiter:
         """Hand over what is not yet written and close connections."""
         await self._backend.aclose()
 
-    async def _trust(self, grant: Grant, used: Cost) -> None:
+    async def _trust(self, grant: Grant) -> None:
         """Note for others that requests like ours are answered, now and then."""
-        if used.requests > 1:
-            # The client had to find out how the endpoint wants them, and so has the next: better by one request alone.
-            self._trusted_at = None
         if self._trusted_at is None:
             return
         now = self._clock.monotonic()
