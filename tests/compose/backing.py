@@ -42,7 +42,7 @@ def postgres_command(service: Service, password: str, port: int) -> tuple[Path, 
         text=True,
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         cwd=data,
     )
     (data / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n", encoding="utf-8")

@@ -111,10 +111,10 @@ class Container:
         words = [self._machine.localised(word, self.service, self.home) for word in words]
         command = ["sh", "-c", *words] if kind == "CMD-SHELL" else words
         return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=600, check=False
         )
 
-    def run(self, *, timeout: float = 120.0) -> str:
+    def run(self, *, timeout: float = 600.0) -> str:
         """Run what runs once, and return what it said."""
         done = subprocess.run(
             self.command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False

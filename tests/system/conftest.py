@@ -58,6 +58,9 @@ def airflow(system_home: Path, dags_folder: Path) -> Iterator[LocalAirflow]:
         "AIRFLOW__LLM_EXAMPLES__MODEL": "scripted",
         # Files that have not changed are not parsed again; a changed one does not wait for this.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
+        # Against hanging alone: a busy machine takes longer than Airflow's half a minute, and loses the callbacks.
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",
         # Half of the calls that the API server gets would be heartbeats, of tasks of which one is cleared in all.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
         # The scheduler looks at every run of every scenario each time.
