@@ -18,6 +18,7 @@ from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitO
 from airflow_llm_provider.jobs.splitting.split import split
 from airflow_llm_provider.limiters import account_key
 from airflow_llm_provider.prices import Pricer
+from airflow_llm_provider.spec import CompletionSpec
 
 if TYPE_CHECKING:
     import logging
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from airflow_llm_provider.engine.call import ModelClient
     from airflow_llm_provider.engine.clock import Clock
     from airflow_llm_provider.engine.events import Observer
-    from airflow_llm_provider.spec import CompletionSpec
     from airflow_llm_provider.xcom import RunSummary
 
 _SHARD_TOKENS = 2_000_000
@@ -103,6 +103,7 @@ def run_dataset(
     :param client: makes the client, instead of ``base_url`` and ``api_key``.
     :raises LLMError: as the three steps do.
     """
+    _check_kinds(spec, split_options, client)
     options = CompleteOptions(
         concurrency=concurrency,
         timeout=timeout,
@@ -183,3 +184,19 @@ def run_dataset(
         clock=clock,
         log=log,
     )
+
+
+def _check_kinds(spec: object, split_options: object, client: object) -> None:
+    """Refuse what is of another kind, before anything is written."""
+    for name, value, fits, wanted in (
+        ("spec", spec, isinstance(spec, CompletionSpec), "a CompletionSpec"),
+        (
+            "split_options",
+            split_options,
+            isinstance(split_options, SplitOptions | None),
+            "SplitOptions, or None",
+        ),
+        ("client", client, client is None or callable(client), "a function that makes one, or None"),
+    ):
+        if not fits:
+            raise LLMInputError(f"{name} is a {type(value).__name__}: give {wanted}")

@@ -314,6 +314,20 @@ class TestRunDataset:
             run_dataset(job.spec, job.source, job.destination, **wrong)
         assert not Path(job.destination).exists()
 
+    @pytest.mark.parametrize(
+        ("wrong", "said"),
+        [
+            ({"spec": {"model": "m"}}, "spec is a dict: give a CompletionSpec"),
+            ({"split_options": {}}, "split_options is a dict: give SplitOptions, or None"),
+            ({"client": "http://127.0.0.1/v1"}, "client is a str: give a function that makes one, or None"),
+        ],
+    )
+    def test_what_is_of_another_kind_is_refused_before_anything_is_written(self, job, wrong, said):
+        job.write(["a"])
+        with pytest.raises(LLMInputError, match=said):
+            run_dataset(**{"spec": job.spec, "source": job.source, "destination": job.destination, **wrong})
+        assert not Path(job.destination).exists()
+
     def test_works_inside_a_running_loop_as_in_a_notebook(self, job, scripted_server):
         job.write(TEXTS)
 
