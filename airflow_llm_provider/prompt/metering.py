@@ -30,7 +30,7 @@ class _Meter:
         self.left -= size
         if self.left < 0:
             raise RowRenderError(
-                f"loops and macros would make more than {MOST_MADE:,} characters, where each round of a loop counts as "
+                f"loops, macros and blocks would make more than {MOST_MADE:,} characters, where each round of a loop counts as "
                 f"{_ROUND}, of a recursive one and each call of a macro as {_CALL}: loop over less, or put the text into a "
                 "column of the source"
             )
@@ -65,6 +65,11 @@ class _Metering(NodeTransformer):
         self.generic_visit(node)
         if self._repeats:
             node.filter = _filter(node.filter, _COUNTED_TEXT)
+        return node
+
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:  # noqa: N802
+        # It repeats nothing by itself, but the next one may print it twice.
+        self._visit_body(node)
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
@@ -111,8 +116,7 @@ def _meter(context: Context) -> _Meter:
 @pass_context
 def _count_text(context: Context, value: Any) -> Any:
     text = value if type(value) is str else printed(value)
-    # A round is counted before.
-    context.parent[_METER].take(len(text))
+    _meter(context).take(len(text))
     return text
 
 

@@ -98,6 +98,8 @@ class TestSelection:
         )
         assert (summary.rows, summary.shards) == (2, 2)
         assert job.calls == TEXTS[6:8]
+        everything = run_dataset(job.spec, job.source, out, **(taken | {"limit": 10**30}))
+        assert everything.rows == 12
 
     def test_run_dataset_takes_no_option_of_the_split_in_vain(self, job, tmp_path):
         job.write(TEXTS)

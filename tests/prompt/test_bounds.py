@@ -109,6 +109,7 @@ def test_texts_and_lists_that_no_model_takes_are_refused(prompt):
         "{% for a in r %}{{ long }}{% endfor %}",
         "{% for a in r %}" + "a constant text " * 10 + "{% endfor %}",
         "{% set x %}{% for a in r %}{{ long }}{% endfor %}{% endset %}",
+        "{% set a %}{{ long }}{% endset %}" + "{% set a %}{{ a }}{{ a }}{% endset %}" * 40,
         "{% for a in [r] recursive %}{% if loop.depth < 9 %}{{ loop(r) }}{% endif %}{% endfor %}",
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
         "{% macro f() %}{{ long }}{% endmacro %}{% for a in r %}{% set x = f() %}{% endfor %}",
@@ -120,7 +121,7 @@ def test_texts_and_lists_that_no_model_takes_are_refused(prompt):
 def test_loops_and_macros_without_end_are_refused(prompt):
     with pytest.raises(
         RowRenderError,
-        match="loops and macros would make more than 10,000,000 characters.*line 1 of the prompt",
+        match="loops, macros and blocks would make more than 10,000,000 characters.*line 1 of the prompt",
     ):
         rendered(prompt, r=list(range(100_000)), long="a" * 10_000, n=HUGE)
 
@@ -164,6 +165,7 @@ def test_each_row_has_the_whole_bound():
         ("{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.length }}{% endfor %}", "a11"),
         ("{% for x in [1, 2] | map('string') %}{{ loop.last }}{{ x }}{% endfor %}", "false1true2"),
         ("{% for x in [[[], []], []] recursive %}<{{ loop(x) }}>{% endfor %}", "<<><>><>"),
+        ("{% set a %}{{ n }}.{% endset %}{% set b %}{{ a }}{{ a }}{% endset %}{{ b }}", f"{HUGE}.{HUGE}."),
         ("{% macro f(x) %}[{{ x }}{{ caller() }}]{% endmacro %}{% call f(1) %}c{% endcall %}", "[1c]"),
         ("{% for i in range(1000) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "012"),
     ],
