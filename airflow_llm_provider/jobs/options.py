@@ -20,6 +20,8 @@ SPLIT_BYTES = 64 << 20
 
 #: Days for which plans, shards and answers are kept that no run uses.
 KEEP_DAYS = 30
+#: The largest number that plans, manifests and Arrow hold.
+_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,5 +203,5 @@ def _is_number(value: object) -> bool:
 
 
 def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise LLMInputError(f"{name} is {value!r}: give a whole number of at least 1")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise LLMInputError(f"{name} is {value!r}: give a whole number of at least 1, at most {_MOST:,}")

@@ -98,8 +98,11 @@ class TestSelection:
         )
         assert (summary.rows, summary.shards) == (2, 2)
         assert job.calls == TEXTS[6:8]
-        everything = run_dataset(job.spec, job.source, out, **(taken | {"limit": 10**30}))
-        assert everything.rows == 12
+
+    @pytest.mark.parametrize("limit", [0, 10**30, True, "7"])
+    def test_a_limit_that_is_no_number_of_rows_is_refused(self, limit):
+        with pytest.raises(LLMInputError, match=f"limit is {limit!r}: give a whole number of at least 1, at"):
+            SplitOptions(limit=limit)
 
     def test_run_dataset_takes_no_option_of_the_split_in_vain(self, job, tmp_path):
         job.write(TEXTS)

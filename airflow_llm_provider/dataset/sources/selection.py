@@ -109,9 +109,8 @@ class Selection:
             yield from self._taken(batch_rows)
             return
         for batch in self._taken(min(batch_rows, left) if self._filter is None else batch_rows):
-            taken = min(left, batch.num_rows)
-            yield batch.slice(0, taken)
-            left -= taken
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
             if not left:
                 return
 
