@@ -59,10 +59,7 @@ def settle(
         if fingerprint is None:
             outcomes.append(_set_aside(index, keys))
             continue
-        if not answers:
-            outcomes.append(None)
-            continue
-        record = answers.get((fingerprint, keys.occurrences[index]))
+        record = answers.get((fingerprint, keys.occurrences[index])) if answers else None
         if record is None:
             outcomes.append(None)
             continue
