@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from airflow_llm_provider.engine.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
+    from types import TracebackType
 
     from airflow_llm_provider.dataset.files.layout import Layout
     from airflow_llm_provider.dataset.plans.shards import ShardKeys
@@ -61,6 +62,8 @@ def results_schema(columns: OutputColumns, spec: CompletionSpec) -> pa.Schema:
 class ShardResults:
     """The results of a shard, encoded while its rows still end, so that little is left to do when the last one has.
 
+    A context manager, at whose end no thread is left that encodes.
+
     :param outcomes: one per row, in row order; ``None``: not yet. Whoever fills it in calls :meth:`advance`, after which
         an outcome may be one that says only how the row ended: a shard's answers are in memory once, not twice.
     """
@@ -76,6 +79,14 @@ class ShardResults:
         #: Rows that are encoded, and rows from the first on that have ended: both only grow.
         self._encoded = self._ended = 0
         self._late = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._buffer.close()
 
     def advance(self) -> None:
         """Encode a few rows, if the next ones in order have all ended: a few milliseconds at most."""

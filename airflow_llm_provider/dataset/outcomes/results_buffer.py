@@ -21,7 +21,8 @@ _FEWEST_ROWS, _MOST_ROWS = 256, 8192
 class ResultsBuffer:
     """Takes encoded rows, and gives the whole file in the end. Compressed, they take a third of the memory.
 
-    A row group is half of the rows that are still to come, so that little is left to do when the last one has.
+    A row group is half of the rows that are still to come, so that little is left to do when the last one has. Its
+    thread ends in :meth:`finish`, or in :meth:`close`.
 
     :param schema: schema of the file.
     :param repeating: columns whose values repeat.
@@ -58,6 +59,10 @@ class ResultsBuffer:
         self._write_groups()
         self._writer.close()
         return self._buffer.getvalue()
+
+    def close(self) -> None:
+        """End the thread; what :meth:`finish` has not returned is lost."""
+        self._aside.shutdown(cancel_futures=True)
 
     def _write_groups(self) -> None:
         while self._groups:

@@ -199,8 +199,10 @@ class ShardRun:
         """Send what is pending and put the finished shard in place."""
         layout, plan, shard_id = claimed.layout, claimed.plan, self._reference.shard_id
         outcomes, keys = list(settled.outcomes), claimed.shard.keys
-        results = ShardResults(spec=plan.spec, keys=keys, outcomes=outcomes)
-        with JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal:
+        with (
+            ShardResults(spec=plan.spec, keys=keys, outcomes=outcomes) as results,
+            JournalWriter(layout, shard_id, monotonic=self._clock.monotonic) as journal,
+        ):
             if settled.pending:
                 alike = followers(outcomes, keys) if self._alike(plan) else {}
                 progress = self._progress(settled)
