@@ -84,7 +84,8 @@ class _Cleaning:
         old: list[tuple[FileEntry, Plan | None]] = []
         for entry in self._layout.storage.entries(PLANS):
             plan_id = _id(entry.name)
-            if plan_id == self._current.plan_id:
+            if plan_id == self._current.plan_id or not entry.name.endswith(".json"):
+                # What a killed split left, and was not to be read before it had its name, goes with the sweep.
                 continue
             if self._is_old(entry):
                 old.append((entry, self._old_plan(plan_id)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_llm_provider.dataset.files.layout import LEASES, PLANS, PRIVATE, RESULTS, SHARDS, STAGING
+from airflow_llm_provider.dataset.files.layout import LEASES, PRIVATE, STAGING
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
     from airflow_llm_provider.dataset.files.layout import Layout
+    from airflow_llm_provider.dataset.files.storage import Storage
 
 #: Seconds after which no living process still writes a file: one merge and one split take much less.
 _ABANDONED = 86_400
@@ -30,7 +31,7 @@ def sweep(layout: Layout, now: float) -> None:
 def _sweep(layout: Layout, before: float) -> None:
     storage = layout.storage
     for folder in storage.folders(STAGING):
-        if all(storage.modified(name) < before for name in storage.files(folder)):
+        if _is_left(storage, folder, before):
             storage.delete_folder(folder)
     for name in storage.files(LEASES):
         if storage.modified(name) < before:
@@ -38,10 +39,22 @@ def _sweep(layout: Layout, before: float) -> None:
     if not storage.local:
         # There a file appears with its last byte.
         return
-    for folder in ("", PRIVATE, PLANS, SHARDS, RESULTS):
+    # Whatever is kept in which of them, a killed writer leaves it there.
+    for folder in ("", PRIVATE, *storage.folders(PRIVATE)):
         for name in storage.files(folder):
             if _is_temporary(name) and storage.modified(name) < before:
                 storage.delete(name)
+
+
+def _is_left(storage: Storage, folder: str, before: float) -> bool:
+    """Tell whether nobody has written below a folder since; parts of a partitioned output lie in folders of their own."""
+    files, folders = storage.files(folder), storage.folders(folder)
+    if not files and not folders:
+        # Whoever is about to write makes the folder first.
+        return storage.modified(folder) < before
+    return all(storage.modified(name) < before for name in files) and all(
+        _is_left(storage, name, before) for name in folders
+    )
 
 
 def _is_temporary(name: str) -> bool:

@@ -55,6 +55,14 @@ class TestClean:
         assert old.shards[1].shard_id not in left
         workbench.merge(new)
 
+    def test_what_a_killed_split_left_of_a_plan_is_no_plan(self, bench, numbers):
+        bench.run(numbers(range(10)))
+        Ages(bench).set(OLD)
+        new = bench.run(numbers(range(20, 25)))
+        killed = bench.layout.storage.create(bench.layout.plan("p"))
+        killed.__enter__()
+        assert clean(bench.layout, new, before=CUT).plans == 1
+
     def test_nothing_younger_goes(self, workbench, ages, numbers):
         workbench.run(numbers(range(10)))
         new = workbench.run(numbers(range(5, 15)))
