@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
-from airflow_llm_provider.clients.prompt_request import REQUEST_CLASS
+from airflow_llm_provider.clients.direct_request import DirectRequest, can_be_direct
 from airflow_llm_provider.clients.proxy import proxy_for
 from airflow_llm_provider.clients.tls import ssl_context
 from airflow_llm_provider.clients.transport import authorities_error, too_large_error, transport_error
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from yarl import URL
+
+    from airflow_llm_provider.clients.direct_request import DirectResponse
 
 #: Longest wait for a connection: a dead host is known long before a slow answer is.
 _CONNECT_SECONDS = 30.0
@@ -60,6 +62,7 @@ class Connections:
         # Not by aiohttp, which would read the environment and netrc files for every request.
         self._proxy = proxy_for(url)
         self._session: aiohttp.ClientSession | None = None
+        self._direct: DirectRequest | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -73,12 +76,16 @@ class Connections:
         """
         session = self._open_session()
         try:
-            response = await session.post(self.url, data=body, allow_redirects=False, proxy=self._proxy)
+            if self._direct is not None:
+                response: DirectResponse | aiohttp.ClientResponse = await self._direct.post(body)
+            else:
+                response = await session.post(self.url, data=body, allow_redirects=False, proxy=self._proxy)
             try:
                 content = await self._read(response)
             except BaseException:
                 response.close()
                 raise
+            response.release()
         except Exception as error:  # noqa: BLE001 -- whatever HTTP libraries raise ends here
             raise transport_error(error) from None
         if content is None:
@@ -91,7 +98,7 @@ class Connections:
         if self._session is not None:
             await self._session.close()
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
+    async def _read(self, response: DirectResponse | aiohttp.ClientResponse) -> bytes | None:
         """Read the body; ``None``: it is too long, and the connection closed."""
         chunks = []
         size = 0
@@ -112,16 +119,21 @@ class Connections:
         if self._session is not None:
             raise RuntimeError("the client belongs to another event loop: make one for each loop")
         self._loop = loop
+        connector = aiohttp.TCPConnector(
+            limit=self._limit, keepalive_timeout=_KEEPALIVE_SECONDS, ssl=self._tls()
+        )
+        # The whole call is timed by its caller, who may send more than one request in it.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         self._session = aiohttp.ClientSession(
             headers=self._headers,
-            connector=aiohttp.TCPConnector(
-                limit=self._limit, keepalive_timeout=_KEEPALIVE_SECONDS, ssl=self._tls()
-            ),
-            # The whole call is timed by its caller, who may send more than one request in it.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            connector=connector,
+            timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
-            request_class=REQUEST_CLASS,
         )
+        if can_be_direct():
+            self._direct = DirectRequest(
+                self.url, self._headers, proxy=self._proxy, connector=connector, timeout=timeout
+            )
         return self._session
 
     def _tls(self) -> ssl.SSLContext | bool:

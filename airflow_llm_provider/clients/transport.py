@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 import aiohttp
-from aiohttp.http_exceptions import ContentEncodingError
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
 
@@ -33,7 +33,9 @@ def transport_error(error: BaseException) -> CallError:
         return _proxy_error(error)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return _connect_error(error, causes)
-    if isinstance(error, aiohttp.ClientResponseError) or _any(causes, ContentEncodingError):
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError) or _any(
+        causes, ContentEncodingError
+    ):
         return CallError(
             FailureKind.BAD_RESPONSE, "bad_http", f"an answer that is no sound HTTP: {_kind(causes)}"
         )

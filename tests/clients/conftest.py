@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+import aiohttp
 import pytest
 
 from airflow_llm_provider.clients.openai import OpenAIClient
@@ -86,6 +87,13 @@ class RawServer:
             await self._handle(Connection(reader, writer))
         self._tasks.discard(task)
         writer.transport.abort()
+
+
+@pytest.fixture(params=["direct", "session"])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test both on connections of an aiohttp that is known well and on those of one that is not."""
+    if request.param == "session":
+        monkeypatch.setattr(aiohttp, "__version__", "3.999.0")
 
 
 class Certificate(NamedTuple):

@@ -13,6 +13,8 @@ from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.engine.call import CallError, FailureKind
 from tests.still_loop import run_still, time_passes
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 COMPLETION = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode()
 BODY = {"model": "m"}
 
@@ -141,6 +143,25 @@ class TestKeeping:
 
         assert asyncio.run(main()) == 2
 
+    @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+    def test_an_answer_to_half_a_request_leaves_its_connection_to_nobody(self, raw_server):
+        """Large prompts are refused before they are read; the rest of one is no beginning of the next request."""
+
+        async def main():
+            async def hasty(connection):
+                await connection.reader.readuntil(b"\r\n\r\n")
+                await connection.send(answer())
+                await connection.gone()
+
+            async with raw_server(hasty) as server:
+                client = OpenAIClient(base_url=server.base_url, concurrency=1)
+                large = {**BODY, "messages": [{"role": "user", "content": "x" * 30_000_000}]}
+                texts = [(await client.complete(large, timeout=20)).text for _ in range(2)]
+                await client.aclose()
+                return texts, server.connections
+
+        assert asyncio.run(main()) == (["hi", "hi"], 2)
+
     def test_cookies_are_not_kept(self, ask_raw):
         seen = []
 
@@ -169,6 +190,37 @@ class TestKeeping:
             with asyncio.Runner() as second, pytest.raises(RuntimeError, match="another event loop"):
                 second.run(client.complete(BODY, timeout=20))
             first.run(client.aclose())
+
+
+class TestBodies:
+    @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+    def test_a_body_larger_than_what_a_socket_takes_arrives_whole(self, raw_server):
+        async def main():
+            lengths = []
+
+            async def handle(connection):
+                while True:
+                    _, headers = await connection.request()
+                    lengths.append(int(headers["content-length"]))
+                    await connection.send(answer())
+
+            async with raw_server(handle) as server:
+                client = OpenAIClient(base_url=server.base_url)
+                for content in ("x" * 10_000_000, "é"):
+                    body = {"messages": [{"role": "user", "content": content}]}
+                    await client.complete(body, timeout=20)
+                await client.aclose()
+                return lengths, server.connections
+
+        assert asyncio.run(main()) == ([10_000_043, 45], 1)
+
+
+class TestAnnouncements:
+    @pytest.mark.parametrize("status", ["100 Continue", "102 Processing", "103 Early Hints"])
+    def test_what_comes_before_the_answer_is_not_the_answer(self, ask_raw, status):
+        early = f"HTTP/1.1 {status}\r\n\r\n".encode()
+        replies = ask_raw(answering(early + early + answer()), asked=2)
+        assert [reply.text for reply in replies] == ["hi", "hi"]
 
 
 class TestEncodings:

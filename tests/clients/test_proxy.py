@@ -95,6 +95,7 @@ class TestChoice:
         assert self.found(url, http="http://p:1", https="http://p:1", no=entries) == "http://p:1"
 
 
+@pytest.mark.usefixtures("each_way")
 class TestUse:
     def ask(self, raw_server, handle, set_proxy, base_url):
         async def main():

@@ -20,6 +20,7 @@ async def answer(connection):
         await connection.send(f"HTTP/1.1 200 OK\r\ncontent-length: {len(COMPLETION)}\r\n\r\n{COMPLETION}")
 
 
+@pytest.mark.usefixtures("each_way")
 class TestTrust:
     def test_a_certificate_that_nobody_signed_is_a_wrong_setting(self, ask_raw, certificate):
         error = ask_raw(answer, tls=certificate)
