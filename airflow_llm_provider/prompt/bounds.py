@@ -40,6 +40,33 @@ def check_size(what: str, size: int) -> None:
         )
 
 
+def bounded_text(value: Any) -> str:
+    """Print a value as it goes into the prompt.
+
+    :raises RowRenderError: when its text would be too long, or there is none.
+    """
+    _check_printing(value)
+    return print_value(value)
+
+
+def _check_printing(value: Any) -> None:
+    """Refuse to print what would be too long: a list that holds another one twice takes no memory before it is printed."""
+    size, unseen = 0, [value] if isinstance(value, _NESTED) else []
+    while unseen:
+        nested = unseen.pop()
+        size += 1 + len(nested)
+        if isinstance(nested, dict):
+            size += sum(len(key) for key in nested if isinstance(key, str))
+        for item in nested.values() if isinstance(nested, dict) else nested:
+            if isinstance(item, str):
+                size += len(item)
+            elif isinstance(item, int):
+                size += item.bit_length() * 3 // 10
+            elif isinstance(item, _NESTED):
+                unseen.append(item)
+        check_size("printing", size)
+
+
 def bounded_range(*args: int) -> range:
     """Make a range, as Python does.
 
@@ -72,11 +99,12 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
         for many, times in ((left, right), (right, left)):
             if isinstance(many, _SIZED) and isinstance(times, int):
                 # Lists count as what they would print: a list of lists shares its items.
-                each = many if isinstance(many, (str, bytes)) else print_value(many)
+                each = many if isinstance(many, (str, bytes)) else bounded_text(many)
                 check_size("*", times * len(each))
 
 
 _SIZED = (str, bytes, list, tuple)
+_NESTED = (list, tuple, dict)
 
 
 def _check_digits(operator: str, left: int, right: int) -> None:
@@ -124,7 +152,14 @@ def _filled_size(text: str, widths: Iterable[Any], values: Iterable[Any]) -> int
     """Add up: all numbers in what says how wide something is, and each value as often as it could be named."""
     size = len(text) + sum(int(digits) for width in widths for digits in _DIGITS.findall(str(width)))
     places = text.count("%") + text.count("{")
-    return size + places * sum(len(value if isinstance(value, str) else str(value)) for value in values)
+    return size + places * sum(
+        len(value if isinstance(value, str) else _pythons_text(value)) for value in values
+    )
+
+
+def _pythons_text(value: Any) -> str:
+    _check_printing(value)
+    return str(value)
 
 
 def _padded_size(text: str | bytes, width: int = 80, *_: Any) -> int:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import StrictUndefined, nodes, pass_context
 from jinja2.visitor import NodeTransformer
 
-from airflow_llm_provider.prompt.bounds import MOST_MADE
-from airflow_llm_provider.prompt.text import RowRenderError, print_value
+from airflow_llm_provider.prompt.bounds import MOST_MADE, bounded_text
+from airflow_llm_provider.prompt.text import RowRenderError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from jinja2.runtime import Context
 
 #: What a round of a loop counts as, in characters, and what a call of a macro, or a round of a recursive loop: so many as
@@ -40,7 +42,7 @@ def printed(value: Any) -> Any:
     """Return what a ``{{ }}`` prints; undefined values are left to raise by themselves."""
     if type(value) is str or isinstance(value, StrictUndefined):
         return value
-    return print_value(value)
+    return bounded_text(value)
 
 
 def metered(tree: nodes.Template) -> nodes.Template:
@@ -127,15 +129,12 @@ def _count_round(context: Context, fixed: int) -> None:
 
 
 @pass_context
-def _count_rounds(context: Context, items: Any, fixed: int) -> Any:
-    """Count all rounds of a loop before the first."""
-    try:
-        rounds = len(items)
-    except TypeError:
-        items = list(items)
-        rounds = len(items)
-    _meter(context).take(rounds * (_ROUND + fixed))
-    return items
+def _count_rounds(context: Context, items: Iterable[Any], fixed: int) -> Iterator[Any]:
+    """Count each round of a loop before what it prints: a loop that is left early has no more."""
+    meter = _meter(context)
+    for item in items:
+        meter.take(_ROUND + fixed)
+        yield item
 
 
 #: Filters of the environment that renders what :func:`metered` returns.

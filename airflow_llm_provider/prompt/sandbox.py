@@ -17,6 +17,7 @@ from jinja2 import (
     nodes,
     pass_environment,
 )
+from jinja2.filters import make_attrgetter
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
@@ -25,12 +26,12 @@ from airflow_llm_provider.prompt.bounds import (
     FILTER_SIZES,
     METHOD_SIZES,
     bounded_range,
+    bounded_text,
     check_operation,
     check_size,
-    joined_size,
 )
 from airflow_llm_provider.prompt.metering import COUNTING_FILTERS, metered, printed
-from airflow_llm_provider.prompt.text import is_missing, print_value
+from airflow_llm_provider.prompt.text import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -99,6 +100,8 @@ def _environment() -> PromptEnvironment:
     for name in {*_TEXT_FILTERS, *FILTER_SIZES}:
         environment.filters[name] = _fitted(name, environment.filters[name])
     environment.filters["join"] = _join
+    environment.filters["map"] = _mapped(environment.filters["map"])
+    environment.filters["sum"] = _sum
     environment.filters["tojson"] = _to_json
     environment.filters.update(COUNTING_FILTERS)
     return environment
@@ -119,14 +122,46 @@ def _fitted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _mapped(function: Callable[..., Iterable[Any]]) -> Callable[..., Iterator[Any]]:
+    """Wrap ``map`` so that it makes no more than it may, whatever makes each item."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        made = 0
+        for item in function(*args, **kwargs):
+            made += len(item) if isinstance(item, str) else 0
+            check_size("map", made)
+            yield item
+
+    return wrapped
+
+
 def _join(value: Any, d: str = "", attribute: str | int | None = None) -> str:
     """Join a list's items as they would print; a null list is an empty one."""
     items = () if is_missing(value) else value
     if attribute is not None:
         items = [_environment().getitem(item, attribute) for item in items]
-    texts = [print_value(item) for item in items]
-    check_size("join", joined_size(d, texts))
+    texts: list[str] = []
+    made = 0
+    for item in items:
+        texts.append(bounded_text(item))
+        made += len(texts[-1]) + len(d)
+        check_size("join", made)
     return d.join(texts)
+
+
+@pass_environment
+def _sum(
+    environment: PromptEnvironment,
+    iterable: Iterable[Any],
+    attribute: str | int | None = None,
+    start: Any = 0,
+) -> Any:
+    """Add up; lists too, each time into a new one, as Python does."""
+    items = list(iterable if attribute is None else map(make_attrgetter(environment, attribute), iterable))
+    if isinstance(start, (list, tuple)):
+        check_size("sum", sum(itertools.accumulate(map(len, items), initial=len(start))))
+    return sum(items, start)
 
 
 @pass_environment
@@ -135,7 +170,7 @@ def _to_json(_: Any, value: Any) -> str:
     if is_missing(value):
         return "null"
     # A list of one prints every type as JSON has it.
-    return print_value([value])[1:-1]
+    return bounded_text([value])[1:-1]
 
 
 def parse(environment: PromptEnvironment, source: str) -> tuple[nodes.Template, RowBindings]:

@@ -15,9 +15,10 @@ def rendered(prompt, **row):
     return PromptTemplate(CompletionSpec(model="m", prompt=prompt)).text(row)
 
 
-def doubled(step):
-    return "{% set ns = namespace(x=text) %}{% for _ in range(60) %}{% set ns.x = STEP %}{% endfor %}{{ ns.x }}".replace(
-        "STEP", step
+def doubled(step, printed="ns.x", first="text", times=60):
+    return (
+        f"{{% set ns = namespace(x={first}) %}}{{% for _ in range({times}) %}}{{% set ns.x = {step} %}}{{% endfor %}}"
+        f"{{{{ {printed} }}}}"
     )
 
 
@@ -91,6 +92,21 @@ def test_numbers_that_nobody_prints_are_refused(prompt):
         doubled("ns.x + ns.x"),
         doubled("ns.x ~ ns.x"),
         doubled("ns.x * 2"),
+        doubled("[ns.x, ns.x]"),
+        doubled("{'a': ns.x, 'b': ns.x}"),
+        doubled("[ns.x, ns.x]", "ns.x | length ~ ns.x"),
+        doubled("[ns.x, ns.x]", "ns.x | tojson"),
+        doubled("[ns.x, ns.x]", "ns.x | join"),
+        doubled("[ns.x, ns.x]", "ns.x * 2"),
+        doubled("[ns.x, ns.x]", "'%s' % [ns.x]"),
+        doubled("[ns.x, ns.x]", "'{}'.format(ns.x)"),
+        doubled("[[ns.x, 1], [ns.x, 1]] | sum(start=[])"),
+        doubled("[ns.x, ns.x] | map('list') | sum(start=[])", "ns.x | length"),
+        doubled("[{'a': ns.x}, {'a': ns.x}] | sum('a', [])", "ns.x | length", "[1]"),
+        "{{ range(100000) | map('center', 100000) | list | length }}",
+        "{% set x = [long] * 900 %}{{ range(100000) | map('replace', 1, x) | join }}",
+        doubled("ns.x + ns.x", "ns.x | join", "[[long] * 900]", times=20),
+        "{{ [[9 ** 4000] * 2000] * 2 }}",
     ],
 )
 def test_texts_and_lists_that_no_model_takes_are_refused(prompt):
@@ -167,6 +183,18 @@ def test_each_row_has_the_whole_bound():
         ("{% for x in [[[], []], []] recursive %}<{{ loop(x) }}>{% endfor %}", "<<><>><>"),
         ("{% set a %}{{ n }}.{% endset %}{% set b %}{{ a }}{{ a }}{% endset %}{{ b }}", f"{HUGE}.{HUGE}."),
         ("{% macro f(x) %}[{{ x }}{{ caller() }}]{% endmacro %}{% call f(1) %}c{% endcall %}", "[1c]"),
+        (
+            "{% for i in range(100000) %}{% if i == 2 %}{% break %}{% endif %}"
+            + "long " * 999
+            + "{% endfor %}",
+            "long " * 1998,
+        ),
+        ("{% for i in [1, 2, 3] %}{{ loop.length }}{{ loop.revindex }}{% else %}none{% endfor %}", "333231"),
+        ("{% for i in [] %}some{% else %}none{% endfor %}", "none"),
+        (
+            "{{ [[1, 2], [3]] | sum(start=[]) }} {{ [1, 2.5] | sum }} {{ [{'a': 2}] | sum('a') }}",
+            "[1,2,3] 3.5 2",
+        ),
         ("{% for i in range(1000) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "012"),
     ],
 )
