@@ -15,6 +15,7 @@ from airflow_llm_provider.jobs.completing.accounts import Account
 from airflow_llm_provider.jobs.completing.shard_series import ShardSeries
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions, check_keep_days
+from airflow_llm_provider.jobs.signals import ended_by_signals
 from airflow_llm_provider.jobs.splitting.split import split
 from airflow_llm_provider.limiters import account_key
 from airflow_llm_provider.prices import Pricer
@@ -76,7 +77,8 @@ def run_dataset(
 ) -> RunSummary:
     """Split, ask and merge, shard after shard.
 
-    A second call with the same arguments sends nothing; a call after a crash sends only the rest.
+    A second call with the same arguments sends nothing; a call after a crash sends only the rest. SIGTERM and Ctrl-C end the
+    process when what is in flight has come back, two seconds later at most, unless somebody else has set a handler.
 
     :param source: file, folder or glob, any fsspec URL; or a table in memory: a pandas DataFrame, an Arrow table or
         reader, or whatever has ``__arrow_c_stream__``, such as a Polars DataFrame.
@@ -161,7 +163,7 @@ def run_dataset(
         limits=limits,
         pricer=pricer,
     )
-    states = ShardSeries(
+    series = ShardSeries(
         result.references,
         accounts=[account],
         options=options,
@@ -172,7 +174,9 @@ def run_dataset(
         clock=clock,
         rng=rng,
         log=log,
-    ).run()
+    )
+    with ended_by_signals(series.stop):
+        states = series.run()
     return merge(
         str(result.plan_uri),
         states=[state.to_json() for state in states],
