@@ -140,7 +140,7 @@ class Crew:
             self._changed.set()
 
     async def _supervise(self) -> None:
-        self._spawn(1)
+        self._spawn()
         while self._probing and self._workers and not self.halting:
             began = self._probed_at
             rest = None if began is None else began + self._probe_window - self._clock.monotonic()
@@ -148,8 +148,7 @@ class Crew:
                 break
             await self._change(rest)
         self._probing = False
-        if self._workers and not self.halting:
-            self._spawn(self._size - 1)
+        await self._fill()
         while self._workers and self._halt is None:
             await self._change(None)
         for worker in self._workers - self._engaged:
@@ -185,11 +184,21 @@ class Crew:
             timer.cancel()
             await asyncio.wait(both)
 
-    def _spawn(self, count: int) -> None:
-        for _ in range(count):
-            worker = asyncio.ensure_future(self._worker())
-            self._workers.add(worker)
-            worker.add_done_callback(self._on_worker_done)
+    async def _fill(self) -> None:
+        """Start the other workers, each after the one before has had its turn.
+
+        All at once, the first would send nothing until the last has prepared its request.
+        """
+        for _ in range(self._size - 1):
+            if not self._workers or self.halting:
+                return
+            self._spawn()
+            await asyncio.sleep(0)
+
+    def _spawn(self) -> None:
+        worker = asyncio.ensure_future(self._worker())
+        self._workers.add(worker)
+        worker.add_done_callback(self._on_worker_done)
 
     async def _worker(self) -> None:
         try:
