@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
 
 from airflow_llm_provider.engine.usage import Usage
+from airflow_llm_provider.local.demo.display import table_width
 from airflow_llm_provider.local.demo.result import (
     counts_table,
     local_path,
@@ -16,7 +20,7 @@ from airflow_llm_provider.local.demo.result import (
     readable_log,
     result_table,
 )
-from airflow_llm_provider.local.demo.run import _COLUMNS, DemoResult
+from airflow_llm_provider.local.demo.run import _ANSWERED, _ASKED, DemoResult
 from airflow_llm_provider.xcom import RunSummary
 
 
@@ -50,38 +54,47 @@ class TestReadRows:
 class TestResultTable:
     def test_long_and_marked_up_values_stay_on_one_line(self) -> None:
         rows = [{"name": "[bold]a", "summary": "x\n" * 90, "status": None}]
-        lines = result_table(rows, ["name", "summary", "status"]).splitlines()
+        lines = result_table(rows, ["name", "summary"], ["status"], 100).splitlines()
         assert len(lines) == 3
         assert lines[2].startswith("[bold]a")
         assert "…" in lines[2]
 
-    def test_the_answers_are_whole_beside_a_long_summary(self) -> None:
+    @pytest.mark.parametrize("width", [80, 100])
+    def test_the_answers_are_whole_beside_a_long_summary_and_every_line_fits(self, width: int) -> None:
         row = {"name": "airflow-llm-provider", "summary": "x" * 90, "category": "packaging"}
         row |= {"audience": "library authors", "llm_status": "success"}
-        heading, _, line = result_table([row], _COLUMNS).splitlines()
-        assert heading.split() == list(_COLUMNS)
-        assert line.startswith("airflow-llm-provider ")
+        lines = result_table([row], _ASKED, _ANSWERED, width).splitlines()
+        assert max(map(len, lines)) == width
+        heading, _, line = lines
+        assert heading.split() == [*_ASKED, *_ANSWERED]
+        assert line.startswith("airflow-llm-p")
         assert line.split()[2:] == ["packaging", "library", "authors", "success"]
 
     def test_backslashes_before_brackets_are_shown_as_they_are(self) -> None:
-        text = result_table([{"name": value} for value in (r"a \[/foo] b", r"\[bold]c")], ["name"])
+        text = result_table([{"name": value} for value in (r"a \[/foo] b", r"\[bold]c")], ["name"], [], 100)
         assert r"a \[/foo] b" in text
         assert r"\[bold]c" in text
 
     def test_what_is_left_out_is_counted(self) -> None:
-        text = result_table([{"name": str(number)} for number in range(40)], ["name"])
+        text = result_table([{"name": str(number)} for number in range(40)], ["name"], [], 100)
         assert "… 28 more" in text
+
+
+class TestTableWidth:
+    def test_is_the_terminals_and_without_one_a_hundred(self) -> None:
+        assert table_width(Console(file=io.StringIO(), force_terminal=True, width=72)) == 72
+        assert table_width(Console(file=io.StringIO(), width=200)) == 100
 
 
 class TestCountsTable:
     def test_an_unknown_cost_is_not_zero(self) -> None:
-        text = counts_table(summary(), 12.4)
+        text = counts_table(summary(), 12.4, 100)
         assert "unknown" in text
         assert "1,234 in, 56 out" in text
         assert "4, 1 of them retries" in text
 
     def test_a_known_cost_is_shown(self) -> None:
-        assert "0.0120 USD" in counts_table(summary(cost_usd=0.012), 1)
+        assert "0.0120 USD" in counts_table(summary(cost_usd=0.012), 1, 100)
 
 
 class TestDemoResult:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
     from airflow_llm_provider.local.demo.follow import Progress
 
-__all__ = ["Show", "progress_display", "progress_line", "say", "working"]
+__all__ = ["Show", "progress_display", "progress_line", "say", "table_width", "working"]
 
+#: Characters of a line where there is no terminal.
+_WIDTH = 100
 # Bars and names of shards have characters that a log's encoding may lack.
 _console = Console(highlight=False, soft_wrap=True)
 
@@ -36,6 +38,14 @@ def say(text: str) -> None:
     :param text: plain text; nothing in it is taken for markup.
     """
     _console.print(text, markup=False)
+
+
+def table_width(console: Console = _console) -> int:
+    """Return how many characters wide a table may be.
+
+    :param console: where it is printed.
+    """
+    return console.width if console.is_terminal else _WIDTH
 
 
 def working(text: str) -> AbstractContextManager[object]:

@@ -47,27 +47,34 @@ def read_rows(files: Sequence[str], columns: Sequence[str]) -> list[dict[str, An
     return rows
 
 
-def result_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def result_table(
+    rows: Sequence[Mapping[str, Any]], asked: Sequence[str], answered: Sequence[str], width: int
+) -> str:
     """Lay out the first rows as text.
 
     :param rows: rows of the output.
-    :param columns: columns to show.
+    :param asked: columns of the input to show; where lines are too long, the widest of them are cut.
+    :param answered: further columns to show.
+    :param width: characters of a line.
     """
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="ellipsis", no_wrap=True, max_width=_WIDE)
+    for column in asked:
+        table.add_column(_cell(column), max_width=_WIDE)
+    for column in answered:
+        table.add_column(_cell(column), max_width=_WIDE, no_wrap=True)
     for row in rows[:_SHOWN]:
-        table.add_row(*(_cell(row[column]) for column in columns))
+        table.add_row(*(_cell(row[column]) for column in (*asked, *answered)))
     if len(rows) > _SHOWN:
         table.add_row(f"… {len(rows) - _SHOWN} more")
-    return _text(table)
+    return _text(table, width)
 
 
-def counts_table(summary: RunSummary, seconds: float) -> str:
+def counts_table(summary: RunSummary, seconds: float, width: int) -> str:
     """Lay out what the run took.
 
     :param summary: the run's summary.
     :param seconds: wall time of the whole run.
+    :param width: characters of a line.
     """
     usage = summary.usage
     cost = "unknown" if summary.cost_usd is None else f"{summary.cost_usd:.4f} USD"
@@ -81,7 +88,7 @@ def counts_table(summary: RunSummary, seconds: float) -> str:
     table.add_row("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out")
     table.add_row("cost", cost)
     table.add_row("time", f"{seconds:.0f} s")
-    return _text(table)
+    return _text(table, width)
 
 
 def readable_log(records: str, lines: int = 12) -> str:
@@ -101,11 +108,12 @@ def readable_log(records: str, lines: int = 12) -> str:
 
 def _cell(value: Any) -> Text:
     # Text from the dataset is no markup: a description may hold [brackets], and backslashes before them.
-    return Text(" ".join(str("" if value is None else value).split()))
+    # One line, also in a column that may wrap: only such columns are cut before others.
+    return Text(" ".join(str("" if value is None else value).split()), no_wrap=True, overflow="ellipsis")
 
 
-def _text(table: Table) -> str:
-    console = Console(width=110, highlight=False, color_system=None)
+def _text(table: Table, width: int) -> str:
+    console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_llm_provider.local.airflow.local_airflow import LocalAirflow
-from airflow_llm_provider.local.demo.display import progress_display, say, working
+from airflow_llm_provider.local.demo.display import progress_display, say, table_width, working
 from airflow_llm_provider.local.demo.follow import RunFollower
 from airflow_llm_provider.local.demo.home import Home, prepare_airflow
 from airflow_llm_provider.local.demo.model_server import ModelServer
@@ -33,7 +33,7 @@ __all__ = ["DAG_ID", "DemoResult", "run_demo"]
 
 DAG_ID = "catalog_packages"
 GROUP_ID = "catalogue"
-_COLUMNS = ("name", "summary", "category", "audience", "llm_status")
+_ASKED, _ANSWERED = ("name", "summary"), ("category", "audience", "llm_status")
 _TIMEOUT = 900.0
 _POLL = 1.0
 
@@ -133,11 +133,12 @@ def _failed_logs(client: AirflowClient, run_id: str) -> str:
 
 
 def _report(home: Home, result: DemoResult) -> None:
-    summary = result.summary
+    summary, width = result.summary, table_width()
     say("")
-    say(result_table(read_rows(summary.files, _COLUMNS), _COLUMNS))
+    rows = read_rows(summary.files, (*_ASKED, *_ANSWERED))
+    say(result_table(rows, _ASKED, _ANSWERED, width))
     say("")
-    say(counts_table(summary, result.seconds))
+    say(counts_table(summary, result.seconds, width))
     say("")
     say(f"output     {local_path(summary.destination)}")
     say(f"manifest   {local_path(summary.manifest)}")
