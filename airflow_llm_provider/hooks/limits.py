@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 #: Fields of the form that hold for every model without limits of its own.
 FLAT_LIMITS = ("requests_per_minute", "tokens_per_minute")
-_SCHEMES = ("memory", "file", "redis", "rediss", "unix", "valkey", "valkeys")
 
 
 def rate_limits(by_model: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, RateLimits]:
@@ -49,7 +48,9 @@ def limiter_url(value: str | None) -> str | None:
     url = (value or "").strip()
     if not url:
         return None
-    if "://" not in url or urlsplit(url).scheme not in _SCHEMES:
+    from airflow_llm_provider.limiters.place import SCHEMES  # noqa: PLC0415 -- loads the limiters, for few connections
+
+    if "://" not in url or urlsplit(url).scheme not in SCHEMES:
         raise LLMInputError(
             "its limiter_url is not understood: write memory://, file:// (every process of this machine) or "
             "redis://HOST:6379/0 (every machine)"

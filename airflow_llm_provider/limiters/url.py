@@ -5,24 +5,21 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from airflow_llm_provider.engine.clock import Clock, SystemClock
 from airflow_llm_provider.engine.limits.account import AccountLimiter
 from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits, limits_for
 from airflow_llm_provider.engine.limits.state import LAYOUT
-from airflow_llm_provider.errors import LLMInputError
-from airflow_llm_provider.limiters.file import FileStore, default_directory
+from airflow_llm_provider.limiters.file import FileStore
+from airflow_llm_provider.limiters.place import DEFAULT_LIMITER_URL, shared_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_llm_provider.engine.limits.backend import Backend
 
-#: Where limits are shared unless something else is set: between all processes of this machine.
-DEFAULT_LIMITER_URL = "file://"
-_REDIS_SCHEMES = frozenset({"redis", "rediss", "unix", "valkey", "valkeys"})
+__all__ = ["DEFAULT_LIMITER_URL", "account_key", "limiter_from_url"]
 
 
 def account_key(
@@ -64,38 +61,24 @@ def limiter_from_url(
     """
     known = limits if isinstance(limits, RateLimits) else limits_for(model, limits)
     return AccountLimiter(
-        _backend(url or DEFAULT_LIMITER_URL, account, model, known.window, clock or SystemClock()),
+        _backend(
+            shared_place(url), _state_name(account, model, known.window), known.window, clock or SystemClock()
+        ),
         limits=known,
         clock=clock,
         scope=scope,
     )
 
 
-def _backend(url: str, account: str, model: str, window: float, clock: Clock) -> Backend:
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise LLMInputError(f"limiter_url is no URL: {error}") from None
-    name = _state_name(account, model, window)
-    if parts.scheme == "memory":
+def _backend(place: Path | str | None, name: str, window: float, clock: Clock) -> Backend:
+    if place is None:
         return LocalBackend(MemoryStore(window=window, now=clock.monotonic()), window=window, clock=clock)
-    if parts.scheme == "file":
-        if parts.netloc not in {"", "localhost"}:
-            raise LLMInputError(
-                f"limiter_url names the host {parts.netloc!r}: a file limiter is for this machine; give three slashes, "
-                "as in file:///var/lib/airflow/llm"
-            )
-        directory = Path(unquote(parts.path)) if parts.path not in {"", "/"} else default_directory()
-        store = FileStore(directory / f"{name}.limits", window=window, clock=clock)
+    if isinstance(place, Path):
+        store = FileStore(place / f"{name}.limits", window=window, clock=clock)
         return LocalBackend(store, window=window, clock=clock)
-    if parts.scheme in _REDIS_SCHEMES:
-        from airflow_llm_provider.limiters.redis import RedisBackend  # noqa: PLC0415 -- needs an optional package
+    from airflow_llm_provider.limiters.redis import RedisBackend  # noqa: PLC0415 -- needs an optional package
 
-        return RedisBackend(url, name, window=window)
-    raise LLMInputError(
-        f"limiter_url has the scheme {parts.scheme!r}: use memory://, file:// (every process of this machine) or "
-        "redis:// (every machine)"
-    )
+    return RedisBackend(place, name, window=window)
 
 
 def _state_name(account: str, model: str, window: float) -> str:

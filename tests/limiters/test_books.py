@@ -6,6 +6,7 @@ from airflow_llm_provider.engine.budget.spent import Spent
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.limiters.books import FileBook, RedisBook, book_from_url
 from tests.limiters.book_contract import BookContract, in_loop
+from tests.limiters.test_url import NOT_UNDERSTOOD
 
 
 class TestMemoryBook(BookContract):
@@ -29,6 +30,7 @@ class TestBookFromUrl:
         assert await book_from_url(f"file://{tmp_path}", "two").raise_to(Spent()) == Balance()
         assert (await book_from_url(f"file://{tmp_path}", "one").raise_to(Spent())).spent == Spent(tokens=5)
 
-    def test_refuses_what_it_does_not_understand(self):
+    @pytest.mark.parametrize("url", NOT_UNDERSTOOD)
+    def test_refuses_what_a_limiter_does_not_understand(self, url):
         with pytest.raises(LLMInputError, match="limiter_url"):
-            book_from_url("http://x", "run")
+            book_from_url(url, "run")

@@ -7,6 +7,8 @@ from airflow_llm_provider.engine.limits.rate_limits import RateLimits
 from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.limiters import account_key, limiter_from_url
 
+NOT_UNDERSTOOD = ["http://x", "file://host/path", "redis://[", "redis://h:port", "whatever"]
+
 
 class TestAccountKey:
     def test_tells_nothing_of_the_key(self):
@@ -28,9 +30,7 @@ class TestAccountKey:
 
 
 class TestLimiterFromUrl:
-    @pytest.mark.parametrize(
-        "url", ["http://x", "file://host/path", "redis://[", "redis://h:port", "whatever"]
-    )
+    @pytest.mark.parametrize("url", NOT_UNDERSTOOD)
     def test_refuses_what_it_does_not_understand(self, url):
         with pytest.raises(LLMInputError, match="limiter_url"):
             limiter_from_url(url, "account", "model")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from airflow_llm_provider.engine.budget.memory_book import MemoryBook
-from airflow_llm_provider.errors import LLMInputError
 from airflow_llm_provider.limiters.books.file import SUFFIX, FileBook
 from airflow_llm_provider.limiters.books.redis import RedisBook
-from airflow_llm_provider.limiters.file import default_directory
+from airflow_llm_provider.limiters.place import shared_place
 
 if TYPE_CHECKING:
     from airflow_llm_provider.engine.budget.book import AccountBook
@@ -26,13 +24,8 @@ def book_from_url(url: str | None, run: str) -> AccountBook:
     :param run: names the run, such as its plan's id.
     :raises LLMInputError: when the URL is not understood.
     """
-    parts = urlsplit(url or "file://")
+    place = shared_place(url)
     name = hashlib.blake2b(run.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    if parts.scheme == "memory":
+    if place is None:
         return MemoryBook()
-    if parts.scheme == "file":
-        directory = Path(unquote(parts.path)) if parts.path not in {"", "/"} else default_directory()
-        return FileBook(directory / f"{name}{SUFFIX}")
-    if parts.scheme in {"redis", "rediss", "unix", "valkey", "valkeys"}:
-        return RedisBook(str(url), name)
-    raise LLMInputError(f"limiter_url has the scheme {parts.scheme!r}: use memory://, file:// or redis://")
+    return FileBook(place / f"{name}{SUFFIX}") if isinstance(place, Path) else RedisBook(place, name)
