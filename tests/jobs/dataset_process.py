@@ -41,7 +41,8 @@ def main(told):
         run()
 
     if told["in_a_loop"]:
-        asyncio.run(cell())
+        # As a notebook does: asyncio.run() would have a handler of its own.
+        asyncio.new_event_loop().run_until_complete(cell())
     else:
         run()
 

@@ -85,9 +85,8 @@ def script(job):
 
 
 class TestScript:
-    @pytest.mark.parametrize(
-        ("number", "in_a_loop"), [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, False)]
-    )
+    @pytest.mark.parametrize("in_a_loop", [False, True])
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_asked_to_end_pays_for_nothing_twice(self, script, number, in_a_loop):
         asked = script(in_a_loop=in_a_loop)
         asked.process.send_signal(number)
