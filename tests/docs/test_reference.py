@@ -107,11 +107,23 @@ class TestDeploy:
             assert re.sub(r"\$\{\w+:-(.+)\}", r"\1", told) == code(value)[0], option
 
     def test_variables_are_those_of_the_compose_file(self, pages: dict[str, Any], root: Path) -> None:
-        text = (root / "docker-compose.yaml").read_text(encoding="utf-8")
+        used = re.findall(
+            r"(?<!\$)\$\{(\w+)(?::-(.*?))?\}", (root / "docker-compose.yaml").read_text(encoding="utf-8")
+        )
         table = pages["docs/how-to/deploy.md"].table("Docker Compose")
-        assert {name for row in table for name in code(row[0])} == set(re.findall(r"(?<!\$)\$\{(\w+)", text))
-        defaults = {name: code(row[1])[0] for row in table for name in code(row[0]) if code(row[1])}
-        assert {name: re.search(rf"\$\{{{name}:-(.+?)\}}", text)[1] for name in defaults} == defaults  # type: ignore[index]
+        assert {name for row in table for name in code(row[0])} == {name for name, _ in used}
+        documented = {name: code(row[1])[0] for row in table for name in code(row[0]) if code(row[1])}
+        assert documented == {name: default for name, default in used if default}
+
+    def test_variables_are_all_named_at_the_head_of_the_compose_file(self, root: Path) -> None:
+        text = (root / "docker-compose.yaml").read_text(encoding="utf-8")
+        head, _, rest = text.partition("\nname:")
+        named = [
+            name
+            for names in re.findall(r"^#   ((?:[A-Z_]+(?:, )?)+) ", head, re.MULTILINE)
+            for name in names.split(", ")
+        ]
+        assert sorted(named) == sorted(set(re.findall(r"(?<!\$)\$\{(\w+)", rest)))
 
 
 class TestOutput:
