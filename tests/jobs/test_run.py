@@ -92,6 +92,15 @@ class TestOutput:
         job.answer = lambda _: reply("ok", model="house-model")
         assert job.run().cost_usd is None
 
+    @pytest.mark.parametrize("model", ["gpt-4o-mini", "house-model"])
+    def test_a_run_that_sent_nothing_cost_nothing_whatever_the_price(self, job, model):
+        job.write(TEXTS)
+        job.spec = CompletionSpec(model=model, prompt="{{ text }}")
+        job.answer = lambda _: reply("ok", model=model)
+        job.run()
+        again = job.run()
+        assert (again.requests, again.cost_usd) == (0, 0.0)
+
 
 class TestBadSettings:
     @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def shard_state(
         requests=report.requests,
         retries=report.retries,
         usage=report.usage,
-        cost_usd=report.cost_usd,
+        # Nothing was sent: known to be free, whatever the price.
+        cost_usd=report.cost_usd if report.requests else 0.0,
         waited_seconds=round(report.waited_seconds, 3),
         seconds=round(seconds, 3),
         files=files,
