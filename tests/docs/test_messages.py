@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
 from pathlib import Path
@@ -42,3 +43,11 @@ class TestMessages:
         unknown = [text for text, pattern in wanted.items() if not any(map(pattern.search, messages()))]
         assert len(quoted) > 50
         assert unknown == []
+
+    def test_of_airflow_are_those_of_airflow(self, pages: dict[str, Any]) -> None:
+        from airflow.sdk.execution_time import supervisor
+
+        told = re.findall(r"`(Process terminated[^`]+)`", pages["docs/troubleshooting.md"].text)
+        source = inspect.getsource(supervisor)
+        assert told
+        assert all(sentence in source for text in told for sentence in re.findall(r"[^.]+\.", text))
