@@ -8,6 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_llm_provider.dataset.arrow.repeats import repeating_columns
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -23,7 +25,7 @@ class RowGroupWriter:
     :param schema: the one schema of the file.
     :param rows: most rows of a group.
     :param size: bytes in memory at which a group is written.
-    :param dictionary: whether to look for repeated values, or the columns in which to look.
+    :param dictionary: the columns in which to look for repeated values; ``None``: those whose first values repeat.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class RowGroupWriter:
         rows: int = ROWS_PER_GROUP,
         size: int = BYTES_PER_GROUP,
         compression: str = "zstd",
-        dictionary: bool | list[str] = True,
+        dictionary: list[str] | None = None,
     ) -> None:
         self._schema = schema
         self._rows = rows
@@ -42,9 +44,10 @@ class RowGroupWriter:
         self._batches: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         self._gathered_bytes = 0
-        self._writer = pq.ParquetWriter(
-            file, schema, compression=compression, use_dictionary=dictionary, write_page_checksum=True
-        )
+        self._file = file
+        self._compression = compression
+        self._dictionary = dictionary
+        self._writer: pq.ParquetWriter | None = None
         #: Rows taken so far.
         self.rows = 0
         #: Row groups written so far.
@@ -76,13 +79,25 @@ class RowGroupWriter:
         """Write batches as one row group, if they have any rows."""
         table = pa.Table.from_batches(batches, schema=self._schema)
         if table.num_rows:
-            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._opened(table).write_table(table, row_group_size=table.num_rows)
             self.groups += 1
+
+    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            dictionary = repeating_columns(table) if self._dictionary is None else self._dictionary
+            self._writer = pq.ParquetWriter(
+                self._file,
+                self._schema,
+                compression=self._compression,
+                use_dictionary=dictionary,
+                write_page_checksum=True,
+            )
+        return self._writer
 
     def close(self) -> None:
         """Write the rest and the footer."""
         self.flush()
-        self._writer.close()
+        self._opened(self._schema.empty_table()).close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,4 +115,5 @@ class RowGroupWriter:
         self._batches = []
         # Arrow has to be told before the file is closed under it; whatever it then says no longer matters.
         with suppress(OSError, ValueError, pa.ArrowException):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()

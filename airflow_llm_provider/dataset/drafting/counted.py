@@ -94,7 +94,7 @@ def write_counted(
     with (
         layout.storage.create(layout.counted(name)) as file,
         RowGroupWriter(
-            file, draft.schema, rows=GROUP_ROWS, size=GROUP_BYTES, compression="snappy", dictionary=False
+            file, draft.schema, rows=GROUP_ROWS, size=GROUP_BYTES, compression="snappy", dictionary=[]
         ) as writer,
     ):
         for shard_id, cut, pieces in zip(draft.names, draft.shards, draft.pieces(), strict=True):

@@ -78,7 +78,7 @@ class ShardWriter:
             rows=GROUP_ROWS,
             size=GROUP_BYTES,
             compression="snappy",
-            dictionary=False,
+            dictionary=[],
         ) as writer:
             for batch in batches:
                 writer.write(batch)
