@@ -11,7 +11,7 @@ SMOLLM2 := 0.1.2
 # Empty: `make constraints UPGRADE=` pins what is new and leaves the rest as it is.
 UPGRADE ?= --upgrade
 
-.PHONY: help browser install demo up down test test-only test-oldest lint format soak constraints constraints-oldest
+.PHONY: help browser install demo up down test test-only test-oldest lint format soak pictures constraints constraints-oldest
 
 help:
 	@echo "make demo   install, run the main job in real Airflow with a real small model, print the result"
@@ -85,6 +85,10 @@ soak: install
 	$(BIN)/python -m benchmarks
 	$(BIN)/pytest tests/compose tests/benchmarks tests/system -m soak
 	$(BIN)/pytest -m hypothesis --hypothesis-profile=new
+
+# The screenshots of README.md and docs/, from a real run: after a change of what they show. Look at them before you commit.
+pictures: install browser
+	$(BIN)/python -m tests.system.pictures
 
 # Newest versions of everything, for every supported Python; no URLs.
 constraints: install
