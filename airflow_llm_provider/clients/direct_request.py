@@ -8,8 +8,10 @@ speaks TLS, asks proxies, keeps connections, and reads and decompresses answers.
 from __future__ import annotations
 
 import asyncio
+import select
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import ClientRequest, hdrs
@@ -33,7 +35,7 @@ def can_be_direct() -> bool:
 class DirectResponse:
     """An answer whose head has come: as much of :class:`aiohttp.ClientResponse` as it takes to read the body."""
 
-    __slots__ = ("_connection", "_protocol", "content", "headers", "status")
+    __slots__ = ("_connection", "_kept", "_protocol", "content", "headers", "status")
 
     def __init__(
         self,
@@ -43,12 +45,14 @@ class DirectResponse:
         *,
         connection: Connection,
         protocol: ResponseHandler,
+        kept: WeakSet[ResponseHandler],
     ) -> None:
         self.status = status
         self.headers = headers
         self.content = content
         self._connection = connection
         self._protocol = protocol
+        self._kept = kept
 
     def release(self) -> None:
         """Keep the connection for another request, now that the body is read."""
@@ -57,6 +61,7 @@ class DirectResponse:
             # An answer to half a request: the other half would be taken for the next one.
             self._connection.close()
         else:
+            self._kept.add(self._protocol)
             self._connection.release()
 
     def close(self) -> None:
@@ -88,6 +93,7 @@ class DirectRequest:
         loop = asyncio.get_running_loop()
         self._request = ClientRequest(hdrs.METH_POST, url, headers=headers, proxy=proxy, loop=loop)
         self._head: bytes | None = None
+        self._kept: WeakSet[ResponseHandler] = WeakSet()
 
     async def post(self, body: bytes) -> DirectResponse:
         """Post a body and return the answer once its head has come.
@@ -95,15 +101,27 @@ class DirectRequest:
         :raises aiohttp.ClientError: when none came.
         :raises aiohttp.http_exceptions.HttpProcessingError: when what came is no sound HTTP.
         """
-        try:
-            connection = await self._connector.connect(self._request, traces=[], timeout=self._timeout)
-        except TimeoutError as error:
-            raise aiohttp.ConnectionTimeoutError from error
+        connection = await self._connect()
         try:
             return await self._exchange(connection, body)
         except BaseException:
             connection.close()
             raise
+
+    async def _connect(self) -> Connection:
+        """Return a connection, new or kept, on which nothing stands between a request and its answer."""
+        while True:
+            try:
+                connection = await self._connector.connect(self._request, traces=[], timeout=self._timeout)
+            except TimeoutError as error:
+                raise aiohttp.ConnectionTimeoutError from error
+            protocol = connection.protocol
+            if protocol is None or protocol not in self._kept:
+                return connection
+            self._kept.discard(protocol)
+            if not _has_news(protocol):
+                return connection
+            connection.close()
 
     async def _exchange(self, connection: Connection, body: bytes) -> DirectResponse:
         protocol = connection.protocol
@@ -119,7 +137,12 @@ class DirectRequest:
             if message.code >= HTTPStatus.OK or message.code == HTTPStatus.SWITCHING_PROTOCOLS:
                 break  # others announce an answer
         return DirectResponse(
-            message.code, message.headers, content, connection=connection, protocol=protocol
+            message.code,
+            message.headers,
+            content,
+            connection=connection,
+            protocol=protocol,
+            kept=self._kept,
         )
 
     def _encoded_head(self) -> bytes:
@@ -132,3 +155,19 @@ class DirectRequest:
         ]
         lines = [f"{hdrs.METH_POST} {target} HTTP/1.1", *fields, f"{hdrs.CONTENT_LENGTH}: "]
         return "\r\n".join(lines).encode()
+
+
+def _has_news(protocol: ResponseHandler) -> bool:
+    """Tell whether the server has said something on a kept connection, although nobody asked.
+
+    It may be the end of the connection, or another answer to the last request, which would be taken for the next one's.
+    """
+    if protocol.should_close:
+        return True
+    sock = None if protocol.transport is None else protocol.transport.get_extra_info("socket")
+    if sock is None or not hasattr(select, "poll"):  # Windows has none
+        return False
+    # What the loop has not come to read yet.
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

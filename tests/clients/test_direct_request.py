@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from pathlib import Path
 
 import aiohttp
 import pytest
+import uvloop
 from yarl import URL
 
 from airflow_llm_provider.clients.direct_request import DirectRequest, can_be_direct
@@ -14,6 +16,13 @@ from airflow_llm_provider.clients.openai import OpenAIClient
 ROOT = Path(__file__).parents[2]
 COMPLETION = b'{"choices": [{"message": {"content": "hi"}}]}'
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(COMPLETION), COMPLETION)
+
+
+def answer(text):
+    """Return an answer of that text."""
+    return ANSWER.replace(b"hi", text.encode()).replace(
+        b"length: %d" % len(COMPLETION), b"length: %d" % (len(COMPLETION) - 2 + len(text))
+    )
 
 
 class TestKnownVersions:
@@ -88,3 +97,47 @@ class TestDirectRequest:
                 await connector.close()
 
         asyncio.run(main())
+
+
+class TestKeptConnections:
+    """Each of the two requests has an answer of its own, whatever came in between without being asked for."""
+
+    @pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read yet"])
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda peer: peer.send(answer("first")),
+            lambda peer: peer.send(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"),
+            lambda peer: peer.shutdown(socket.SHUT_WR),
+        ],
+        ids=["a second answer", "a word of an idle server", "the end"],
+    )
+    @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+    def test_one_on_which_the_server_has_said_something_unasked_is_not_used(
+        self, raw_server, spoil, is_read, loop_factory
+    ):
+        async def main():
+            connections = []
+
+            async def handle(connection):
+                connections.append(connection)
+                await connection.request()
+                await connection.send(answer("first" if len(connections) == 1 else "second"))
+                await connection.gone()
+
+            async with raw_server(handle) as server:
+                client = OpenAIClient(base_url=server.base_url, concurrency=1)
+                found = [(await client.complete({"model": "m"}, timeout=20)).text]
+                # At once, whatever loops put off.
+                number = connections[0].writer.transport.get_extra_info("socket").fileno()
+                with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as peer:
+                    spoil(peer)
+                if is_read:
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                found.append((await client.complete({"model": "m"}, timeout=20)).text)
+                await client.aclose()
+                return found
+
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            assert runner.run(main()) == ["first", "second"]
