@@ -31,3 +31,9 @@ async def time_passes(seconds: float) -> None:
     # In the first turn the loop finds what is due, in the second it has done it.
     for _ in range(2):
         await asyncio.sleep(0)
+
+
+async def arrives() -> None:
+    """Let arrive what one side of a connection on the running loop has sent to the other."""
+    for _ in range(9):
+        await asyncio.sleep(0)

@@ -79,7 +79,9 @@ class Connections:
             if self._direct is not None:
                 response: DirectResponse | aiohttp.ClientResponse = await self._direct.post(body)
             else:
-                response = await session.post(self.url, data=body, allow_redirects=False, proxy=self._proxy)
+                response = await session.post(
+                    self.url, data=body, headers=self._headers, allow_redirects=False, proxy=self._proxy
+                )
             try:
                 content = await self._read(response)
             except BaseException:
@@ -124,11 +126,9 @@ class Connections:
         )
         # The whole call is timed by its caller, who may send more than one request in it.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        # It gets no headers of its own: it would send these to a proxy as well, and the key as a login.
         self._session = aiohttp.ClientSession(
-            headers=self._headers,
-            connector=connector,
-            timeout=timeout,
-            cookie_jar=aiohttp.DummyCookieJar(),
+            connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         )
         if can_be_direct():
             self._direct = DirectRequest(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import select
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 #: What is used here has no underscore, but no promise either.
 _KNOWN_VERSIONS = ("3.13.", "3.14.")
+#: Statuses before the answer's own. 101 is none of them: nothing follows it that could be read.
+_ANNOUNCEMENTS = frozenset(range(100, 200)) - {101}
 
 
 def can_be_direct() -> bool:
@@ -92,6 +93,7 @@ class DirectRequest:
         self._timeout = timeout
         loop = asyncio.get_running_loop()
         self._request = ClientRequest(hdrs.METH_POST, url, headers=headers, proxy=proxy, loop=loop)
+        self._request.headers.popall(hdrs.CONTENT_LENGTH, None)  # of no body; each has its own
         self._head: bytes | None = None
         self._kept: WeakSet[ResponseHandler] = WeakSet()
 
@@ -134,8 +136,8 @@ class DirectRequest:
         transport.write(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
         while True:
             message, content = await protocol.read()
-            if message.code >= HTTPStatus.OK or message.code == HTTPStatus.SWITCHING_PROTOCOLS:
-                break  # others announce an answer
+            if message.code not in _ANNOUNCEMENTS:
+                break
         return DirectResponse(
             message.code,
             message.headers,
@@ -150,9 +152,7 @@ class DirectRequest:
         request = self._request
         by_proxy = request.proxy is not None and not request.is_ssl()
         target = str(request.url) if by_proxy else request.url.raw_path_qs
-        fields = [
-            f"{name}: {value}" for name, value in request.headers.items() if name != hdrs.CONTENT_LENGTH
-        ]
+        fields = [f"{name}: {value}" for name, value in request.headers.items()]
         lines = [f"{hdrs.METH_POST} {target} HTTP/1.1", *fields, f"{hdrs.CONTENT_LENGTH}: "]
         return "\r\n".join(lines).encode()
 

@@ -11,7 +11,7 @@ from yarl import URL
 from airflow_llm_provider.clients.connections import Connections
 from airflow_llm_provider.clients.openai import OpenAIClient
 from airflow_llm_provider.engine.call import CallError, FailureKind
-from tests.still_loop import run_still, time_passes
+from tests.still_loop import arrives, run_still, time_passes
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -216,6 +216,16 @@ class TestBodies:
 
 
 class TestAnnouncements:
+    @pytest.mark.parametrize("status", ["099 No", "000 No", "101 Switching Protocols"])
+    def test_nothing_else_is_waited_after(self, ask_raw, status):
+        async def handle(connection):
+            await connection.request()
+            await connection.send(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")
+            await arrives()
+            await time_passes(20)
+
+        assert ask_raw(handle, timeout=20).status_code == int(status[:3])
+
     @pytest.mark.parametrize("status", ["100 Continue", "102 Processing", "103 Early Hints"])
     def test_what_comes_before_the_answer_is_not_the_answer(self, ask_raw, status):
         early = f"HTTP/1.1 {status}\r\n\r\n".encode()

@@ -127,10 +127,13 @@ class TestUse:
         assert headers["proxy-authorization"] == LOGIN
         assert headers["authorization"] == "Bearer k"
 
-    def test_tls_goes_through_a_tunnel_and_the_proxy_sees_no_key(
-        self, raw_server, set_proxy, certificate, monkeypatch
-    ):
+    @pytest.fixture
+    def trusted(self, certificate, monkeypatch):
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate.certificate))
+        return certificate
+
+    @pytest.mark.parametrize("login", ["user:p%40w@", ""])
+    def test_tls_goes_through_a_tunnel_and_the_proxy_sees_no_key(self, raw_server, set_proxy, trusted, login):
         tunnels = []
 
         async def answer(connection):
@@ -152,8 +155,8 @@ class TestUse:
             await asyncio.gather(copy(connection.reader, writer), copy(reader, connection.writer))
 
         async def main():
-            async with raw_server(answer, certificate) as server, raw_server(tunnel) as proxy:
-                set_proxy("HTTPS_PROXY", f"http://user:p%40w@127.0.0.1:{proxy.port}")
+            async with raw_server(answer, trusted) as server, raw_server(tunnel) as proxy:
+                set_proxy("HTTPS_PROXY", f"http://{login}127.0.0.1:{proxy.port}")
                 client = OpenAIClient(base_url=server.base_url, api_key="k")
                 texts = [(await client.complete({"model": "m"}, timeout=20)).text for _ in range(2)]
                 await client.aclose()
@@ -163,7 +166,7 @@ class TestUse:
         assert texts == ["hi", "hi"]
         (first, headers), *more = tunnels
         assert first == f"CONNECT 127.0.0.1:{port} HTTP/1.1"
-        assert headers["proxy-authorization"] == LOGIN
+        assert headers.get("proxy-authorization") == (LOGIN if login else None)
         assert "authorization" not in headers
         assert not more
 
