@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence
 from string import Formatter
 from typing import Any
+
+from jinja2.utils import Namespace
 
 from airflow_llm_provider.prompt.text import RowRenderError, print_value
 
@@ -51,20 +53,41 @@ def bounded_text(value: Any) -> str:
 
 def _check_printing(value: Any) -> None:
     """Refuse to print what would be too long: a list that holds another one twice takes no memory before it is printed."""
-    size, unseen = 0, [value] if isinstance(value, _NESTED) else []
+    if isinstance(value, _TEXTLESS):
+        print_value(value)
+    # Each list is walked once, however often it is held: one that was doubled over and over would take years.
+    sizes: dict[int, int] = {}
+    unseen: list[tuple[Any, int, list[Any]]] = [(value, 0, [])] if isinstance(value, _NESTED) else []
     while unseen:
-        nested = unseen.pop()
-        size += 1 + len(nested)
-        if isinstance(nested, dict):
-            size += sum(len(key) for key in nested if isinstance(key, str))
-        for item in nested.values() if isinstance(nested, dict) else nested:
-            if isinstance(item, str):
-                size += len(item)
-            elif isinstance(item, int):
-                size += item.bit_length() * 3 // 10
-            elif isinstance(item, _NESTED):
-                unseen.append(item)
+        nested, size, inner = unseen.pop()
+        if inner:
+            size += sum(sizes[id(item)] for item in inner)
+        elif id(nested) in sizes:
+            continue
+        else:
+            size, inner = _walked(nested)
+            if inner:
+                sizes[id(nested)] = 0
+                unseen.append((nested, size, inner))
+                unseen += [(item, 0, []) for item in inner]
+                continue
         check_size("printing", size)
+        sizes[id(nested)] = size
+
+
+def _walked(nested: Any) -> tuple[int, list[Any]]:
+    """Return about what a list or an object prints but for those inside it, and these."""
+    size, inner = 1 + len(nested), []
+    for item in itertools.chain(nested, nested.values()) if isinstance(nested, dict) else nested:
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, int):
+            size += item.bit_length() * 3 // 10
+        elif isinstance(item, _NESTED):
+            inner.append(item)
+        elif isinstance(item, _TEXTLESS):
+            print_value(item)
+    return size, inner
 
 
 def bounded_range(*args: int) -> range:
@@ -105,6 +128,8 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
 
 _SIZED = (str, bytes, list, tuple)
 _NESTED = (list, tuple, dict)
+#: What holds values and has no text of its own in a prompt, though Python prints it with all it holds.
+_TEXTLESS = (MappingView, Namespace)
 
 
 def _check_digits(operator: str, left: int, right: int) -> None:
@@ -150,11 +175,11 @@ def _first_name(field: str) -> str:
 
 def _filled_size(text: str, widths: Iterable[Any], values: Iterable[Any]) -> int:
     """Add up: all numbers in what says how wide something is, and each value as often as it could be named."""
-    size = len(text) + sum(int(digits) for width in widths for digits in _DIGITS.findall(str(width)))
-    places = text.count("%") + text.count("{")
-    return size + places * sum(
-        len(value if isinstance(value, str) else _pythons_text(value)) for value in values
+    size = len(text) + sum(
+        int(digits) for width in widths for digits in _DIGITS.findall(_pythons_text(width))
     )
+    places = text.count("%") + text.count("{")
+    return size + places * sum(len(_pythons_text(value)) for value in values)
 
 
 def _pythons_text(value: Any) -> str:
@@ -216,7 +241,7 @@ FILTER_SIZES: Mapping[str, Callable[..., int]] = {
     "center": _padded_size,
     "format": lambda text, *args, **kwargs: percent_size(text, kwargs or args),
     "indent": _indented_size,
-    "replace": lambda text, old, new, *_, **__: _replaced_size(text, str(old), str(new)),
+    "replace": lambda text, old, new, *_, **__: _replaced_size(text, _pythons_text(old), _pythons_text(new)),
     # The time goes with the square of the digits.
     "round": lambda _, precision=0, *__, **___: precision * precision,
     # Each is a list, which takes as long to make as a hundred items.

@@ -107,6 +107,9 @@ def test_numbers_that_nobody_prints_are_refused(prompt):
         "{% set x = [long] * 900 %}{{ range(100000) | map('replace', 1, x) | join }}",
         doubled("ns.x + ns.x", "ns.x | join", "[[long] * 900]", times=20),
         "{{ [[9 ** 4000] * 2000] * 2 }}",
+        doubled("[{9 ** 4000: ns.x}, {9 ** 4000: ns.x}]", times=14),
+        doubled("[ns.x, ns.x]", "text | replace('a', ns.x)"),
+        doubled("[ns.x, ns.x]", "'%*d' % (ns.x, 1)"),
     ],
 )
 def test_texts_and_lists_that_no_model_takes_are_refused(prompt):
@@ -115,6 +118,21 @@ def test_texts_and_lists_that_no_model_takes_are_refused(prompt):
         match=r"^\S+ would make more than 10,000,000 characters or items: .*line 1 of the prompt",
     ):
         rendered(prompt, n=HUGE, text="a", long="a" * 10_000, lines="a\n" * 10_000, b=b"%*d")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "'%s' % [{'a': ns.x}.items()]",
+        "'%s' % {'a': ns.x}.values()",
+        "'{}'.format(ns)",
+        "'%s' % [ns]",
+        "text | replace('a', [{'a': ns.x}.items()])",
+    ],
+)
+def test_what_only_python_prints_is_refused_unseen(printed):
+    with pytest.raises(RowRenderError, match=r"^holds a \S+, which has no text of its own"):
+        rendered(doubled("[ns.x, ns.x]", printed), text="a")
 
 
 @pytest.mark.parametrize(
