@@ -16,7 +16,8 @@ class EngineConfig:
     :param concurrency: most requests in flight.
     :param timeout: seconds for one request.
     :param retry: how often a row is tried.
-    :param stop_grace: seconds that requests in flight get to come back after :meth:`Engine.stop`.
+    :param stop_grace: seconds that requests in flight get to come back after :meth:`Engine.stop`, unless it says
+        otherwise. Airflow kills a task five seconds after it asked it to end.
     :param drain_grace: the same after an error that stops the run. Longer, since nobody is in a hurry then and the
         answers are paid for.
     :param probe_window: seconds for which the first request is out alone, unless the limiter trusts its kind. A

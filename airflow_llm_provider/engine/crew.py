@@ -26,7 +26,7 @@ class Crew:
     :param work: what one worker does; returns when there is nothing left to do, or when :attr:`halting`.
     :param probe_window: seconds from its first :meth:`engage` for which the first worker works alone, or until
         :meth:`probe_over`.
-    :param stop_grace: seconds that engaged workers get after :meth:`stop`.
+    :param stop_grace: seconds that engaged workers get after :meth:`stop`, unless it says otherwise.
     :param drain_grace: the same after a worker raised.
     :param on_halt: hears the reason and the grace of a halt.
     """
@@ -104,14 +104,17 @@ class Crew:
         if self._halt is not None and self._halt.error is not None:
             raise self._halt.error
 
-    def stop(self, reason: str) -> None:
-        """Halt without an error. Callable from any thread and from a signal handler; a second call waits no longer."""
+    def stop(self, reason: str, *, grace: float | None = None) -> None:
+        """Halt without an error. Callable from any thread and from a signal handler; a second call waits no longer.
+
+        :param grace: seconds that engaged workers get; ``None``: ``stop_grace``.
+        """
         if self._stop_reason is None:
             self._stop_reason = reason
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago: the run is over
-                loop.call_soon_threadsafe(self._on_stop, reason)
+                loop.call_soon_threadsafe(self._on_stop, reason, self._stop_grace if grace is None else grace)
 
     def halt(self, error: BaseException, *, grace: float | None = None) -> None:
         """Halt because of ``error``, which :meth:`run` raises in the end.
@@ -219,11 +222,11 @@ class Crew:
         if not self._workers:
             self._changed.set()
 
-    def _on_stop(self, reason: str) -> None:
+    def _on_stop(self, reason: str, grace: float) -> None:
         if self._loop is None:  # the run ended before the loop came to this
             return
         self._stops += 1
-        self._begin_halt(reason, None, self._stop_grace if self._stops == 1 else 0.0)
+        self._begin_halt(reason, None, grace if self._stops == 1 else 0.0)
 
     def _begin_halt(self, reason: str, error: BaseException | None, grace: float) -> None:
         deadline = self._clock.monotonic() + grace

@@ -155,13 +155,15 @@ class Engine:
             await self._feed.aclose()
         return self.report
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, *, grace: float | None = None) -> None:
         """End the run early: :meth:`run` returns a report that says so.
 
-        Callable from any thread and from a signal handler, before and during the run. Waits end at once; requests
-        in flight get ``stop_grace`` seconds, or none from a second call on.
+        Callable from any thread and from a signal handler, before and during the run. Waits end at once.
+
+        :param grace: seconds that requests in flight get to come back, or none from a second call on; ``None``: the
+            ``stop_grace`` of the configuration.
         """
-        self._crew.stop(reason)
+        self._crew.stop(reason, grace=grace)
 
     @property
     def report(self) -> EngineReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from os import fspath
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from airflow_llm_provider.jobs.completing.accounts import Account
 from airflow_llm_provider.jobs.completing.shard_series import ShardSeries
 from airflow_llm_provider.jobs.merge import merge
 from airflow_llm_provider.jobs.options import KEEP_DAYS, CompleteOptions, SplitOptions, check_keep_days
-from airflow_llm_provider.jobs.signals import ended_by_signals
+from airflow_llm_provider.jobs.signals import GRACE_SECONDS, ended_by_signals
 from airflow_llm_provider.jobs.splitting.split import split
 from airflow_llm_provider.limiters import account_key
 from airflow_llm_provider.prices import Pricer
@@ -78,7 +79,7 @@ def run_dataset(
     """Split, ask and merge, shard after shard.
 
     A second call with the same arguments sends nothing; a call after a crash sends only the rest. SIGTERM and Ctrl-C end the
-    process when what is in flight has come back, two seconds later at most, unless somebody else has set a handler.
+    process when what is in flight has come back, eight seconds later at most, unless somebody else has set a handler.
 
     :param source: file, folder or glob, any fsspec URL; or a table in memory: a pandas DataFrame, an Arrow table or
         reader, or whatever has ``__arrow_c_stream__``, such as a Polars DataFrame.
@@ -175,7 +176,7 @@ def run_dataset(
         rng=rng,
         log=log,
     )
-    with ended_by_signals(series.stop):
+    with ended_by_signals(partial(series.stop, grace=GRACE_SECONDS)):
         states = series.run()
     return merge(
         str(result.plan_uri),

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+#: Seconds that what is in flight gets. Most answers take less, and Docker, the first to lose patience, kills after ten.
+GRACE_SECONDS = 8.0
 #: What a process does about a signal that nobody has set a handler for.
 _DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 

@@ -17,11 +17,11 @@ NEVER = Delayed(answer="never", seconds=float("inf"))
 
 
 class TestStop:
-    def stop_at(self, rig, seconds, times=1):
+    def stop_at(self, rig, seconds, times=1, grace=None):
         async def stopper():
             await rig.clock.sleep(seconds)
             for _ in range(times):
-                rig.engine.stop("SIGTERM")
+                rig.engine.stop("SIGTERM", grace=grace)
 
         return stopper
 
@@ -39,6 +39,12 @@ class TestStop:
         assert len(rig.outcomes) == len(rig.client.calls) == 4
         assert rig.clock.monotonic() == pytest.approx(1.5)
         assert rig.leftover_tasks == set()
+
+    def test_who_stops_may_say_how_long_it_can_wait(self, rig):
+        rig.build(concurrency=4, latency=50, stop_grace=2)
+        rig.run(100, meanwhile=self.stop_at(rig, 0.5, grace=8))
+        assert rig.outcomes == []
+        assert rig.clock.monotonic() == pytest.approx(8.5)
 
     def test_requests_in_flight_are_left_when_they_do_not(self, rig):
         rig.build(concurrency=4, latency=50, stop_grace=2)
@@ -80,9 +86,10 @@ class TestStop:
         rig.run(source(), meanwhile=self.stop_at(rig, 0.5))
         assert len(pulled) == len(rig.client.calls) == 4
 
-    def test_a_second_stop_waits_no_longer(self, rig):
+    @pytest.mark.parametrize("grace", [None, 8])
+    def test_a_second_stop_waits_no_longer(self, rig, grace):
         rig.build(concurrency=4, latency=50, stop_grace=2)
-        rig.run(100, meanwhile=self.stop_at(rig, 0.5, times=2))
+        rig.run(100, meanwhile=self.stop_at(rig, 0.5, times=2, grace=grace))
         assert rig.clock.monotonic() == pytest.approx(0.5)
 
     def test_waits_end_at_once(self, rig):

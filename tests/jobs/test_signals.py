@@ -14,7 +14,9 @@ import pytest
 
 from airflow_llm_provider.jobs import run_dataset
 from airflow_llm_provider.jobs.signals import ended_by_signals
+from airflow_llm_provider.testing.scripted_client import Delayed
 from airflow_llm_provider.testing.scripted_server import Rule, ScriptedServer
+from tests.jobs.conftest import asked
 
 SCRIPT = Path(__file__).with_name("dataset_process.py")
 TEXTS = [f"row {n:02d}" for n in range(12)]
@@ -113,16 +115,45 @@ class TestScript:
         assert sorted(before + asked.server.prompts) == TEXTS
 
 
-class TestHandlers:
-    @pytest.fixture(autouse=True)
-    def as_in_a_script(self):
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        yield
-        for number, handler in before.items():
-            signal.signal(number, handler)
+@pytest.fixture
+def as_in_a_script():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
+
+@pytest.mark.usefixtures("as_in_a_script")
+class TestGrace:
+    """Longer than most answers take, and shorter than Docker waits."""
+
+    @pytest.mark.parametrize(("seconds", "again"), [(7.9, ["late"]), (8.1, ["in flight", "late"])])
+    def test_what_comes_back_in_eight_seconds_is_not_asked_again(self, job, seconds, again):
+        def answer(call):
+            if asked(call) == "in flight":
+                os.kill(os.getpid(), signal.SIGINT)
+            return Delayed(answer="yes", seconds=seconds)
+
+        def run():
+            run_dataset(
+                job.spec, job.source, job.destination, client=job.client, clock=job.clock, concurrency=1
+            )
+
+        job.write(["in flight", "late"])
+        job.answer = answer
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        assert job.calls == ["in flight"]
+        job.calls.clear()
+        job.answer = None
+        run()
+        assert job.calls == again
+
+
+@pytest.mark.usefixtures("as_in_a_script")
+class TestHandlers:
     def test_are_given_back(self):
         with ended_by_signals(lambda _: None):
             assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL

@@ -144,11 +144,14 @@ class ShardRun:
                 await self._owned.aclose()
         return self.state
 
-    def stop(self, reason: str) -> None:
-        """End the try soon, keeping every answer; may be called from a signal handler or another thread."""
+    def stop(self, reason: str, *, grace: float | None = None) -> None:
+        """End the try soon, keeping every answer; may be called from a signal handler or another thread.
+
+        :param grace: seconds that requests in flight get to come back; ``None``: the engine's.
+        """
         self._stop_reason = reason
         if self._engine is not None:
-            self._engine.stop(reason)
+            self._engine.stop(reason, grace=grace)
 
     @property
     def state(self) -> ShardState:

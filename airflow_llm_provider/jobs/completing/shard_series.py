@@ -92,11 +92,11 @@ class ShardSeries:
             give_back()
             await accounts.aclose()
 
-    def stop(self, reason: str) -> None:
-        """End the try soon, keeping every answer; may be called from a signal handler or another thread."""
+    def stop(self, reason: str, *, grace: float | None = None) -> None:
+        """End the try soon, as :meth:`ShardRun.stop` does."""
         self._stop_reason = reason
         if self._current is not None:
-            self._current.stop(reason)
+            self._current.stop(reason, grace=grace)
 
     def _begin(self, reference: ShardReference, accounts: OpenAccounts) -> ShardRun:
         self._current = run = ShardRun(
