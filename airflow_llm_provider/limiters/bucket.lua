@@ -10,11 +10,12 @@ local function rate_at(when)
 end
 
 local function note_grant(at)
-  local idle = at - math.max(h[LAST_AT], h[CYCLE_AT])
-  if idle > IDLE then
+  local first = h[CYCLE_GRANTS] == 0
+  local idle = at - (first and h[CYCLE_AT] or math.max(h[LAST_AT], h[CYCLE_AT]))
+  if first or idle > IDLE then
     h[CYCLE_AT] = at
     h[CYCLE_GRANTS] = 0
-    if h[RATE_CEILING] < UNLIMITED then h[RATE_AT] = h[RATE_AT] + idle end
+    if first or h[RATE_CEILING] < UNLIMITED then h[RATE_AT] = h[RATE_AT] + idle end
   end
   h[CYCLE_GRANTS] = h[CYCLE_GRANTS] + 1
 end

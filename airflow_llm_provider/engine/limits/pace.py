@@ -1,8 +1,8 @@
 """The rate that an account turns out to take, learned from its refusals.
 
 An endpoint that states no limits is sent as much as anyone wants until it refuses. Then three numbers tell its rate:
-the requests it accepted since the last pause (granted minus refused), the seconds that took, and how long it asks to
-wait. A limit of N in w seconds that is used up at once shows as N accepted and a wait of about w; one that is used up
+the requests it accepted since the last pause (granted minus refused), the seconds from the first of them on, and how
+long it asks to wait. A limit of N in w seconds that is used up at once shows as N accepted and a wait of about w; one that is used up
 steadily shows as N accepted in the time gone by. So the rate is ``accepted / max(seconds, wait)``, and 3 % less is
 sent. Refusals that come in later belong to the same episode: they lower the count, not the rate a second time.
 
@@ -83,12 +83,14 @@ def rate_at(state: State, when: float) -> float:
 
 def note_grant(state: State, at: float) -> None:
     """Count a request that goes out at ``at``; to be called before ``LAST_AT`` moves there."""
-    idle = at - max(state[LAST_AT], state[CYCLE_AT])
-    if idle > IDLE:
+    first = state[CYCLE_GRANTS] == 0
+    idle = at - (state[CYCLE_AT] if first else max(state[LAST_AT], state[CYCLE_AT]))
+    if first or idle > IDLE:
+        # Time in which nobody asked says nothing about the account: a busy machine takes seconds to begin.
         state[CYCLE_AT] = at
         state[CYCLE_GRANTS] = 0.0
-        # A learned rate grows while it is used, not overnight.
-        if state[RATE_CEILING] < UNLIMITED:
+        # A rate grows while it is used, not overnight.
+        if first or state[RATE_CEILING] < UNLIMITED:
             state[RATE_AT] += idle
     state[CYCLE_GRANTS] += 1.0
 

@@ -39,7 +39,7 @@ FIELDS = (
     "DEBT_TOKENS",
     "PAUSED_UNTIL",  # nobody sends before
     "PAUSE_BEGAN",  # requests granted until then belong to that refusal's episode
-    "CYCLE_AT",  # since when CYCLE_GRANTS counts: the end of the last pause or idle time
+    "CYCLE_AT",  # since when CYCLE_GRANTS counts: the first request after a pause or idle time
     "CYCLE_GRANTS",
     "EPISODE_GRANTS",  # the finished cycle, frozen when a refusal ended it
     "EPISODE_REFUSED",

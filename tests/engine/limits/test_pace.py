@@ -80,9 +80,12 @@ class TokenBucket:
         return False
 
 
-def run(server, rows, *, in_flight=64, answer=0.05, refusal=0.004, retry_after=1.0):
-    """Send rows through the bucket to a server, in virtual time; return seconds and refusals."""
-    state, now, end = new_state(), 1000.0, 5000.0
+def run(server, rows, *, in_flight=64, answer=0.05, refusal=0.004, retry_after=1.0, begin=0.0):
+    """Send rows through the bucket to a server, in virtual time; return seconds and refusals.
+
+    :param begin: seconds after the limiter was made.
+    """
+    state, now, end = new_state(), 1000.0 + begin, 5000.0
     admitted = deque()  # grants whose time has not come
     pending = []  # (time, when granted if it was refused) of answers on their way, soonest first
     waiting, done, refused = rows, 0, 0
@@ -112,7 +115,7 @@ def run(server, rows, *, in_flight=64, answer=0.05, refusal=0.004, retry_after=1
             waiting -= 1
             admitted.append(taken)
         now += 0.001
-    return now - 1000.0, refused
+    return now - 1000.0 - begin, refused
 
 
 class TestUnknownRate:
@@ -126,6 +129,12 @@ class TestUnknownRate:
         seconds, refused = run(FixedWindow(100), 1000)
         assert seconds <= 13
         assert refused <= 40
+
+    @pytest.mark.parametrize("begin", [0.5, 1.0, 1.5, 1.9, 30.0])
+    def test_a_busy_machine_that_begins_late_finds_the_same(self, begin):
+        seconds, refused = run(SlidingWindow(100), 1000, begin=begin)
+        assert seconds <= 10.8
+        assert refused <= 13
 
     @pytest.mark.parametrize("limit", [5, 20, 300])
     def test_other_rates_too(self, limit):
