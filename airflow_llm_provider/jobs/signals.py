@@ -21,7 +21,7 @@ _DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.S
 def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Let the first SIGTERM, or Ctrl-C, call ``stop`` in place of ending the process; the end of the block then ends it.
 
-    A second one ends it at once. Signals that somebody has set a handler for, as Airflow does in its tasks, are theirs, and
+    A second one calls it again, and ends the process at once. Signals that somebody has set a handler for, as Airflow does in its tasks, are theirs, and
     only the main thread can set any.
 
     :param stop: asks the work in the block to end soon; hears why.
@@ -34,12 +34,16 @@ def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
 
     def give_back() -> None:
         for number, handler in ours.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is end_soon:  # and not one that somebody has set meanwhile
+                signal.signal(number, handler)
 
     def end_soon(number: int, _: FrameType | None) -> None:
         came.append(number)
-        give_back()
+        # The second time too: where the work is in a thread of its own, as in a notebook, that is waited for.
         stop(signal.Signals(number).name)
+        if len(came) > 1:
+            give_back()
+            signal.raise_signal(number)
 
     for number in ours:
         signal.signal(number, end_soon)

@@ -98,12 +98,14 @@ class TestScript:
         assert len(before) == ANSWERED + IN_FLIGHT
         assert sorted(before + asked.run_again()) == TEXTS
 
-    def test_asked_twice_ends_at_once(self, script):
-        asked = script()
-        asked.process.send_signal(signal.SIGTERM)
-        asked.wait_for("stopping (SIGTERM)")
-        asked.process.send_signal(signal.SIGTERM)
-        assert asked.end() == -signal.SIGTERM
+    @pytest.mark.parametrize("in_a_loop", [False, True])
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_asked_twice_ends_at_once(self, script, number, in_a_loop):
+        asked = script(in_a_loop=in_a_loop)
+        asked.process.send_signal(number)
+        asked.wait_for(f"stopping ({number.name})")
+        asked.process.send_signal(number)
+        assert asked.end() == -number
         assert asked.server.stats()["answered"] == ANSWERED
 
     def test_with_a_handler_of_its_own_goes_on(self, script):
@@ -170,6 +172,15 @@ class TestHandlers:
         with ended_by_signals(lambda _: None):
             assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is own
 
+    def test_that_others_set_meanwhile_stay(self):
+        def own(*_):
+            raise AssertionError
+
+        with ended_by_signals(lambda _: None):
+            signal.signal(signal.SIGTERM, own)
+        assert signal.getsignal(signal.SIGTERM) is own
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
     def test_cannot_be_set_by_other_threads(self):
         entered = []
 
@@ -194,5 +205,5 @@ class TestHandlers:
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
-        assert heard == ["SIGINT"]
+        assert heard == ["SIGINT"] * times
         assert reached == done
