@@ -50,8 +50,8 @@ def _is_left(storage: Storage, folder: str, before: float) -> bool:
     """Tell whether nobody has written below a folder since; parts of a partitioned output lie in folders of their own."""
     files, folders = storage.files(folder), storage.folders(folder)
     if not files and not folders:
-        # Whoever is about to write makes the folder first.
-        return storage.modified(folder) < before
+        # Whoever is about to write makes the folder first; on an object store it is only a name, and has no time.
+        return storage.local and storage.modified(folder) < before
     return all(storage.modified(name) < before for name in files) and all(
         _is_left(storage, name, before) for name in folders
     )

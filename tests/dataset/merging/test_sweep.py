@@ -2,8 +2,9 @@ import os
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_llm_provider.dataset.files.layout import INTENT, MANIFEST, SHARDS, STAGING, Layout
+from airflow_llm_provider.dataset.files.layout import INTENT, LEASES, MANIFEST, SHARDS, STAGING, Layout
 from airflow_llm_provider.dataset.merging.sweep import sweep
 
 DAY = 86_400
@@ -59,6 +60,23 @@ class TestSweep:
         assert storage.folders(STAGING) == [f"{STAGING}/{TOKEN}", begun]
         sweep(bench.layout, now + DAY + 10)
         assert storage.folders(STAGING) == []
+
+    def test_an_empty_folder_of_an_object_store_keeps_nothing_else(self, make_workbench, monkeypatch):
+        workbench = make_workbench("memory")
+        storage = workbench.layout.storage
+        storage.write_bytes(f"{LEASES}/{TOKEN}.json", b"x")
+        now = storage.modified(f"{LEASES}/{TOKEN}.json")
+        MemoryFileSystem().makedirs(storage.path(f"{STAGING}/{TOKEN}"))
+        modified = MemoryFileSystem.modified
+
+        def as_on_s3(self, path):
+            if self.isdir(path):
+                raise IsADirectoryError(path)
+            return modified(self, path)
+
+        monkeypatch.setattr(MemoryFileSystem, "modified", as_on_s3)
+        sweep(workbench.layout, now + DAY + 10)
+        assert workbench.files() == []
 
     @pytest.mark.parametrize("folder", ["", SHARDS])
     def test_temporary_files_of_killed_writers_go_and_nothing_else(self, bench, folder):
