@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 from uuid import uuid4
@@ -12,11 +12,11 @@ import orjson
 from airflow_llm_provider.dataset.arrow.row_groups import RowGroupWriter
 from airflow_llm_provider.dataset.files.destination import folders_above, own_parts, read_json
 from airflow_llm_provider.dataset.files.layout import INTENT, MANIFEST, REJECTS, STAGING, Layout
-from airflow_llm_provider.dataset.files.urls import public_uri
+from airflow_llm_provider.dataset.files.urls import public_uri, reason
 from airflow_llm_provider.errors import LLMStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -67,7 +67,8 @@ class PartWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the next rows."""
         writer = self._writer or self._begin()
-        writer.write(batch)
+        with self._writing():
+            writer.write(batch)
         if self._file is not None and self._file.tell() >= self._bytes_per_file:
             self._end()
 
@@ -93,7 +94,8 @@ class PartWriter:
     def _end(self) -> None:
         if self._writer is None or self._file is None:
             return
-        self._writer.close()
+        with self._writing():
+            self._writer.close()
         part = PartFile(
             name=self._next_name(),
             rows=self._writer.rows,
@@ -103,6 +105,14 @@ class PartWriter:
         self._writer = self._file = None
         self._open.close()
         self._staged.append(part)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            uri = public_uri(self._layout.storage.uri(self._next_name()))
+            raise LLMStateError(f"{uri} could not be written: {reason(error)}") from error
 
     def finish(self) -> tuple[PartFile, ...]:
         """End the last part, and return all: at least one, so that the output always has its schema."""

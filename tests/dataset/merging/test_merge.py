@@ -1,5 +1,8 @@
 import dataclasses
+import errno
+import io
 import json
+from contextlib import contextmanager
 
 import pandas as pd
 import pyarrow as pa
@@ -110,6 +113,24 @@ class TestMergeShards:
             assert f"{entry.index} ({entry.shard_id})" in str(caught.value)
         assert workbench.output().column("x").to_pylist() == list(range(10))
         assert set(before) <= set(workbench.files())
+
+    def test_a_disk_that_fills_meanwhile_is_a_state_error_that_names_the_part(
+        self, workbench, numbers, monkeypatch
+    ):
+        """Where the last rows are written, too: no file is being opened or closed there."""
+
+        class Full(io.BytesIO):
+            def write(self, data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        @contextmanager
+        def create(storage, name, *, staged=False):
+            yield Full()
+
+        plan = workbench.run(numbers(range(30)))
+        monkeypatch.setattr(type(workbench.layout.storage), "create", create)
+        with pytest.raises(LLMStateError, match=r"part-00000\.parquet could not be written: .*No space left"):
+            workbench.merge(plan)
 
     def test_names_only_a_few_of_many_missing_shards(self, bench, numbers):
         plan = bench.split(numbers(range(100)), shard_tokens=10)
