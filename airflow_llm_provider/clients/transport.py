@@ -11,6 +11,15 @@ from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 
 from airflow_llm_provider.engine.call import CallError, FailureKind
 
+_OTHER_NAME = "is for another name: check the base URL"
+#: What is wrong with a certificate, by OpenSSL's numbers, where no authority would mend it.
+_WRONG_CERTIFICATES = {
+    9: "is not valid yet: check this machine's clock",
+    10: "has expired: whoever runs it has to renew it, unless this machine's clock is wrong",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
+
 
 def transport_error(error: BaseException) -> CallError:
     """Turn a transport's exception into the error it means.
@@ -23,12 +32,7 @@ def transport_error(error: BaseException) -> CallError:
             FailureKind.CONFIGURATION, "invalid_url", "the connection's base URL is no valid URL"
         )
     if _any(causes, ssl.SSLCertVerificationError, aiohttp.ClientConnectorCertificateError):
-        return CallError(
-            FailureKind.CONFIGURATION,
-            "tls_certificate",
-            f"the TLS certificate of {_place(causes)} is not trusted: install its authority on this machine, such as "
-            "by SSL_CERT_FILE",
-        )
+        return _certificate_error(causes)
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return _proxy_error(error)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
@@ -62,6 +66,20 @@ def too_large_error(status: int, most_bytes: int) -> CallError:
         f"HTTP {status} with an answer of more than {most_bytes:,} bytes",
         status_code=status,
     )
+
+
+def _certificate_error(causes: list[BaseException]) -> CallError:
+    place = _place(causes)
+    # aiohttp's own error is an ssl.SSLCertVerificationError as well, but without a number.
+    numbers = [getattr(cause, "verify_code", None) for cause in causes]
+    wrong = next((_WRONG_CERTIFICATES[number] for number in numbers if number in _WRONG_CERTIFICATES), None)
+    about = (
+        f"the TLS certificate of {place} is not trusted: install its authority on this machine, such as by "
+        "SSL_CERT_FILE"
+        if wrong is None
+        else f"the TLS certificate of {place} {wrong}"
+    )
+    return CallError(FailureKind.CONFIGURATION, "tls_certificate", about)
 
 
 def _connect_error(error: BaseException, causes: list[BaseException]) -> CallError:

@@ -34,6 +34,8 @@ _MEANINGS: dict[FailureKind, tuple[type[LLMTerminalError], str, str]] = {
         "Check model, parameters and base URL",
     ),
 }
+#: What a wrong setting means that shows before the endpoint has said a word.
+_UNASKED = "The endpoint cannot be asked as the connection is set"
 _THEN = "then run again: every answer so far is kept, and only rows without one are asked."
 
 
@@ -52,6 +54,8 @@ def terminal_error(
     if request is not None and (echoes(error.message, request.body) or echoes(error.code, request.body)):
         error = _without_words(error, request)
     raised_as, what, remedy = _MEANINGS[error.kind]
+    if error.kind is FailureKind.CONFIGURATION and error.status_code is None:
+        what = _UNASKED
     status = "no HTTP status" if error.status_code is None else f"HTTP {error.status_code}"
     request_id = f", request {error.request_id}" if error.request_id else ""
     raised = raised_as(

@@ -42,7 +42,9 @@ class TestTrust:
                 await client.aclose()
                 return caught.value
 
-        assert asyncio.run(main()).code == "tls_certificate"
+        error = asyncio.run(main())
+        assert error.code == "tls_certificate"
+        assert "is for another name" in str(error)
 
     def test_no_tls_on_the_other_side_is_a_failed_connection(self, raw_server):
         async def plain(connection):

@@ -24,6 +24,13 @@ def caused(error, cause):
     return error
 
 
+def refused_certificate(number):
+    """Return the error of a certificate, with OpenSSL's number for what is wrong with it."""
+    error = ssl.SSLCertVerificationError(1, SECRET)
+    error.verify_code = number
+    return error
+
+
 class TestTransportError:
     @pytest.mark.parametrize(
         ("error", "kind", "code", "text"),
@@ -49,6 +56,22 @@ class TestTransportError:
             (
                 aiohttp.ClientConnectorCertificateError(KEY, ssl.SSLCertVerificationError(SECRET)),
                 *(CONFIGURATION, "tls_certificate", "certificate of model.example:443 is not trusted"),
+            ),
+            *(
+                (
+                    caused(
+                        aiohttp.ClientConnectorCertificateError(KEY, ssl.SSLCertVerificationError(SECRET)),
+                        refused_certificate(number),
+                    ),
+                    *(CONFIGURATION, "tls_certificate", f"certificate of model.example:443 {wrong}"),
+                )
+                for number, wrong in (
+                    (9, "is not valid yet"),
+                    (10, "has expired"),
+                    (62, "is for another name"),
+                    (64, "is for another name"),
+                    (18, "is not trusted"),
+                )
             ),
             (
                 aiohttp.ClientConnectorSSLError(KEY, ssl.SSLError(1, SECRET)),

@@ -33,6 +33,10 @@ class TestTerminalError:
         for part in ("HTTP 400", "some_code", "req_1", "The words.", "run again"):
             assert part in str(raised)
 
+    def test_a_wrong_setting_that_shows_before_the_endpoint_is_asked_blames_no_parameter(self):
+        cause = CallError(FailureKind.CONFIGURATION, "tls_certificate", "the TLS certificate has expired")
+        assert "parameter" not in str(terminal_error(cause)).partition(". Check")[0]
+
     def test_C1_an_empty_account_is_sent_to_billing(self):
         assert "billing" in str(terminal_error(CallError(FailureKind.QUOTA, "insufficient_quota", "No.")))
 
