@@ -20,7 +20,7 @@ local function note_grant(at)
   h[CYCLE_GRANTS] = h[CYCLE_GRANTS] + 1
 end
 
-local function learn()
+local function learn_from_episode()
   local before, floor = h[EPISODE_RATE], h[EPISODE_FLOOR]
   local accepted = h[EPISODE_GRANTS] - h[EPISODE_REFUSED]
   if accepted <= 0 then
@@ -36,8 +36,28 @@ local function learn()
   if floor == 0 and rate < CONFIRMED * h[EPISODE_CEILING] then h[RATE_CALM] = FIRST_CALM end
 end
 
+local function learn()
+  learn_from_episode()
+  if h[STREAK] >= TELLING_STREAK and h[STREAK_PAUSED] > 0 then
+    local kept = math.min(CAUTION * h[STREAK_ACCEPTED] / h[STREAK_PAUSED], h[EPISODE_RATE])
+    if kept > h[RATE_CEILING] then h[RATE_BASE], h[RATE_CEILING] = kept, kept end
+  end
+end
+
+local function note_streak(going_on)
+  if going_on then
+    local accepted = math.max(0, h[EPISODE_GRANTS] - h[EPISODE_REFUSED])
+    h[STREAK] = h[STREAK] + 1
+    h[STREAK_ACCEPTED] = FADING * h[STREAK_ACCEPTED] + accepted
+    h[STREAK_PAUSED] = FADING * h[STREAK_PAUSED] + h[EPISODE_PAUSE]
+  else
+    h[STREAK], h[STREAK_ACCEPTED], h[STREAK_PAUSED] = 0, 0, 0
+  end
+end
+
 local function begin_episode(known_rate)
   local learned = h[RATE_CEILING] < UNLIMITED
+  note_streak(learned and known_rate >= UNLIMITED and now - h[CYCLE_AT] < FIRST_CALM)
   h[EPISODE_RATE] = learned and math.min(known_rate, rate_at(now)) or known_rate
   h[EPISODE_CEILING] = h[RATE_CEILING]
   h[EPISODE_GRANTS] = h[CYCLE_GRANTS]

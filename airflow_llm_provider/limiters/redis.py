@@ -47,7 +47,15 @@ _CONSTANTS = {
     },
     **{
         name: getattr(pace, name)
-        for name in ("DOUBLINGS", "CONFIRMED", "LONGEST_CALM", "SHORTEST_CYCLE", "IDLE")
+        for name in (
+            "DOUBLINGS",
+            "CONFIRMED",
+            "TELLING_STREAK",
+            "FADING",
+            "LONGEST_CALM",
+            "SHORTEST_CYCLE",
+            "IDLE",
+        )
     },
     "LONGEST_PAUSE": pace.LONGEST_PAUSE,
     "BURST_SHARE": bucket.BURST_SHARE,

@@ -10,6 +10,11 @@ Where limits are known, a refusal mostly means that requests arrived a little cl
 that others send on the account. Then the rate goes no lower than what the last window took, so that a handful of
 refusals in a row does not multiply.
 
+Some endpoints refuse because they are busy, whatever is sent: a cut does not help there, and after a hundred of them
+nothing would be left. So where one refusal follows another before the rate could grow, the rate goes no lower than what
+was accepted between two waits of late, in the time that the endpoint asked to wait. A limit that is used up, at
+whatever speed, accepts just as much.
+
 After the pause the learned rate holds and grows with the cube of time, as in TCP CUBIC: flat at first, doubled after
 ``RATE_CALM`` seconds. When the next refusal confirms the rate, that time doubles, so a steady endpoint is probed ever
 more seldom. An episode in which nothing was accepted says nothing about the rate: sending starts anew at a few
@@ -39,6 +44,9 @@ from airflow_llm_provider.engine.limits.state import (
     RATE_BASE,
     RATE_CALM,
     RATE_CEILING,
+    STREAK,
+    STREAK_ACCEPTED,
+    STREAK_PAUSED,
     UNLIMITED,
     USED_REQUESTS,
     WINDOW,
@@ -63,6 +71,10 @@ DOUBLING = 0.25
 DOUBLINGS = 40.0
 #: A learned rate that is at least this share of the previous one confirms it.
 CONFIRMED = 0.8
+#: Episodes in a row that show what an endpoint accepts between two waits.
+TELLING_STREAK = 4.0
+#: How much of what the episodes before have shown still counts in the next.
+FADING = 0.9
 #: The longest time until a learned rate doubles by itself, in seconds.
 LONGEST_CALM = 1920.0
 #: No cycle counts as shorter than this, in seconds.
@@ -126,6 +138,7 @@ def refuse(state: State, granted_at: float, seconds: float, known_rate: float, n
 def _begin_episode(state: State, known_rate: float, now: float) -> None:
     """Close the cycle that the refusal ends."""
     learned = state[RATE_CEILING] < UNLIMITED
+    _note_streak(state, going_on=learned and known_rate >= UNLIMITED and now - state[CYCLE_AT] < FIRST_CALM)
     state[EPISODE_RATE] = min(known_rate, rate_at(state, now)) if learned else known_rate
     state[EPISODE_CEILING] = state[RATE_CEILING]
     state[EPISODE_GRANTS] = state[CYCLE_GRANTS]
@@ -140,8 +153,27 @@ def _begin_episode(state: State, known_rate: float, now: float) -> None:
         state[RATE_CALM] = min(state[RATE_CALM] * 2.0, LONGEST_CALM) if learned else FIRST_CALM
 
 
+def _note_streak(state: State, *, going_on: bool) -> None:
+    """Take note of the episode before: its refusals are all known now."""
+    if going_on:
+        accepted = max(0.0, state[EPISODE_GRANTS] - state[EPISODE_REFUSED])
+        state[STREAK] += 1.0
+        state[STREAK_ACCEPTED] = FADING * state[STREAK_ACCEPTED] + accepted
+        state[STREAK_PAUSED] = FADING * state[STREAK_PAUSED] + state[EPISODE_PAUSE]
+    else:
+        state[STREAK] = state[STREAK_ACCEPTED] = state[STREAK_PAUSED] = 0.0
+
+
 def _learn(state: State) -> None:
-    """Set the rate by what the episode has shown so far; more of its refusals may follow."""
+    """Set the rate by what the refusals have shown so far; more of the episode's may follow."""
+    _learn_from_episode(state)
+    if state[STREAK] >= TELLING_STREAK and state[STREAK_PAUSED] > 0:
+        kept = min(CAUTION * state[STREAK_ACCEPTED] / state[STREAK_PAUSED], state[EPISODE_RATE])
+        if kept > state[RATE_CEILING]:
+            state[RATE_BASE] = state[RATE_CEILING] = kept
+
+
+def _learn_from_episode(state: State) -> None:
     before, floor = state[EPISODE_RATE], state[EPISODE_FLOOR]
     accepted = state[EPISODE_GRANTS] - state[EPISODE_REFUSED]
     if accepted <= 0:

@@ -19,13 +19,13 @@ HELD = SLOTS + GUARD
 #: Slots remembered. Older ones tell what had been used when an answer that took long was asked for.
 RING = 2 * SLOTS
 #: Numbers before the ring.
-HEADER = 36
+HEADER = 39
 #: Numbers in all.
 LENGTH = HEADER + 2 * RING
 #: Stands for "no limit". Finite, so that no arithmetic ever meets NaN.
 UNLIMITED = 1e15
 #: Marks an initialised state of this layout.
-LAYOUT = 20_254.0
+LAYOUT = 20_255.0
 
 FIELDS = (
     "MAGIC",  # LAYOUT
@@ -48,6 +48,9 @@ FIELDS = (
     "EPISODE_RATE",  # requests a second that were allowed when it was refused
     "EPISODE_CEILING",  # RATE_CEILING before it
     "EPISODE_FLOOR",  # requests a second that the last window took, if limits are known
+    "STREAK",  # episodes in a row that began before the rate could grow; what they accepted, and their pauses, fading
+    "STREAK_ACCEPTED",
+    "STREAK_PAUSED",
     "RATE_BASE",  # requests a second at RATE_AT; doubles until RATE_CEILING
     "RATE_CEILING",
     "RATE_AT",
@@ -86,6 +89,9 @@ FIELDS = (
     EPISODE_RATE,
     EPISODE_CEILING,
     EPISODE_FLOOR,
+    STREAK,
+    STREAK_ACCEPTED,
+    STREAK_PAUSED,
     RATE_BASE,
     RATE_CEILING,
     RATE_AT,

@@ -1,5 +1,6 @@
 """Learning an unknown rate, against endpoints that enforce theirs in the usual ways."""
 
+import random
 from array import array
 from collections import deque
 
@@ -80,6 +81,16 @@ class TokenBucket:
         return False
 
 
+class Busy:
+    """Refuses a share of the requests, whatever is sent."""
+
+    def __init__(self, share):
+        self.share, self.random = share, random.Random(4)
+
+    def accepts(self, now):
+        return self.random.random() >= self.share
+
+
 def run(server, rows, *, in_flight=64, answer=0.05, refusal=0.004, retry_after=1.0, begin=0.0):
     """Send rows through the bucket to a server, in virtual time; return seconds and refusals.
 
@@ -141,6 +152,24 @@ class TestUnknownRate:
         seconds, refused = run(SlidingWindow(limit), limit * 20)
         assert seconds <= 20 * 1.2
         assert refused <= 80
+
+    @pytest.mark.parametrize(
+        ("share", "retry_after", "most_seconds"),
+        [(0.01, 0.05, 2), (0.03, 1.0, 90), (0.1, 0.05, 40), (0.1, 1.0, 350), (0.3, 0.05, 150)],
+    )
+    def test_C8_a_busy_endpoint_that_refuses_at_random_is_not_asked_ever_more_slowly(
+        self, share, retry_after, most_seconds
+    ):
+        """Without an end to the cuts, 1,000 rows of which each tenth is refused took 22 minutes and more."""
+        seconds, refused = run(Busy(share), 1000, retry_after=retry_after)
+        assert seconds < most_seconds
+        assert refused < 1500 * share / (1 - share)
+
+    @pytest.mark.parametrize("server", [SlidingWindow, FixedWindow, TokenBucket])
+    @pytest.mark.parametrize("retry_after", [0.2, 1.0])
+    def test_a_limit_is_kept_to_however_long_it_lets_wait(self, server, retry_after):
+        seconds, refused = run(server(100), 1000, retry_after=retry_after)
+        assert refused < 60
 
     def test_no_refusal_means_no_limit(self):
         seconds, refused = run(SlidingWindow(10**9), 20_000)
