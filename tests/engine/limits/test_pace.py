@@ -168,7 +168,7 @@ class TestUnknownRate:
     @pytest.mark.parametrize("server", [SlidingWindow, FixedWindow, TokenBucket])
     @pytest.mark.parametrize("retry_after", [0.2, 1.0])
     def test_a_limit_is_kept_to_however_long_it_lets_wait(self, server, retry_after):
-        seconds, refused = run(server(100), 1000, retry_after=retry_after)
+        _seconds, refused = run(server(100), 1000, retry_after=retry_after)
         assert refused < 60
 
     def test_no_refusal_means_no_limit(self):
