@@ -21,8 +21,8 @@ _DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.S
 def ended_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Let the first SIGTERM, or Ctrl-C, call ``stop`` in place of ending the process; the end of the block then ends it.
 
-    A second one calls it again, and ends the process at once. Signals that somebody has set a handler for, as Airflow does in its tasks, are theirs, and
-    only the main thread can set any.
+    A second one calls it again, and ends the process at once. Signals that somebody has set a handler for, as Airflow
+    does in its tasks, are theirs, and only the main thread can set any.
 
     :param stop: asks the work in the block to end soon; hears why.
     """

@@ -4,6 +4,7 @@ The limiter itself is :class:`~airflow_llm_provider.engine.limits.account.Accoun
 of a run's budget in the same places.
 """
 
-from airflow_llm_provider.limiters.url import DEFAULT_LIMITER_URL, account_key, limiter_from_url
+from airflow_llm_provider.limiters.place import DEFAULT_LIMITER_URL
+from airflow_llm_provider.limiters.url import account_key, limiter_from_url
 
 __all__ = ["DEFAULT_LIMITER_URL", "account_key", "limiter_from_url"]

@@ -12,14 +12,12 @@ from airflow_llm_provider.engine.limits.backend import LocalBackend, MemoryStore
 from airflow_llm_provider.engine.limits.rate_limits import RateLimits, limits_for
 from airflow_llm_provider.engine.limits.state import LAYOUT
 from airflow_llm_provider.limiters.file import FileStore
-from airflow_llm_provider.limiters.place import DEFAULT_LIMITER_URL, shared_place
+from airflow_llm_provider.limiters.place import shared_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_llm_provider.engine.limits.backend import Backend
-
-__all__ = ["DEFAULT_LIMITER_URL", "account_key", "limiter_from_url"]
 
 
 def account_key(
@@ -51,7 +49,7 @@ def limiter_from_url(
     * ``file://`` or ``file:///var/lib/airflow/llm`` -- with every process of this machine, by default of this user;
     * ``redis://host:6379/0`` (also ``rediss://`` and ``unix://``) -- with every machine.
 
-    :param url: ``None``: :data:`DEFAULT_LIMITER_URL`.
+    :param url: ``None``: :data:`~airflow_llm_provider.limiters.DEFAULT_LIMITER_URL`.
     :param account: from :func:`account_key`.
     :param limits: what is known of them, for one model or by model name with ``"*"`` for the others.
     :param scope: names what the requests have in common, such as their spec: who has another one does not care when

@@ -48,6 +48,10 @@ class Script:
         while {name: server.stats()[name] for name in wanted} != wanted:
             assert self.process.poll() is None
 
+    def ask_to_end(self, number):
+        self.process.send_signal(number)
+        self.wait_for(f"stopping ({number.name})")
+
     def wait_for(self, words):
         """Read what the process logs until it says so, or ends."""
         while (line := self.process.stderr.readline()) and words not in line:
@@ -91,8 +95,7 @@ class TestScript:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_asked_to_end_pays_for_nothing_twice(self, script, number, in_a_loop):
         asked = script(in_a_loop=in_a_loop)
-        asked.process.send_signal(number)
-        asked.wait_for(f"stopping ({number.name})")
+        asked.ask_to_end(number)
         before = asked.heal()
         assert asked.end() == -number
         assert len(before) == ANSWERED + IN_FLIGHT
@@ -102,8 +105,7 @@ class TestScript:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_asked_twice_ends_at_once(self, script, number, in_a_loop):
         asked = script(in_a_loop=in_a_loop)
-        asked.process.send_signal(number)
-        asked.wait_for(f"stopping ({number.name})")
+        asked.ask_to_end(number)
         asked.process.send_signal(number)
         assert asked.end() == -number
         assert asked.server.stats()["answered"] == ANSWERED

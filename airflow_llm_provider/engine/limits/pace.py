@@ -2,9 +2,10 @@
 
 An endpoint that states no limits is sent as much as anyone wants until it refuses. Then three numbers tell its rate:
 the requests it accepted since the last pause (granted minus refused), the seconds from the first of them on, and how
-long it asks to wait. A limit of N in w seconds that is used up at once shows as N accepted and a wait of about w; one that is used up
-steadily shows as N accepted in the time gone by. So the rate is ``accepted / max(seconds, wait)``, and 3 % less is
-sent. Refusals that come in later belong to the same episode: they lower the count, not the rate a second time.
+long it asks to wait. A limit of N in w seconds that is used up at once shows as N accepted and a wait of about w; one
+that is used up steadily shows as N accepted in the time gone by. So the rate is ``accepted / max(seconds, wait)``, and
+3 % less is sent. Refusals that come in later belong to the same episode: they lower the count, not the rate a second
+time.
 
 Where limits are known, a refusal mostly means that requests arrived a little closer together than they were sent, or
 that others send on the account. Then the rate goes no lower than what the last window took, so that a handful of
